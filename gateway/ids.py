@@ -1,0 +1,26 @@
+"""Ids of our own: a prefix that says what it names, and a ULID.
+
+A ULID is 48 bits of milliseconds and 80 more; of ours, 20 carry the fraction of the millisecond and
+60 are random. The time is the monotonic clock, pinned to the wall clock once: within a process, ids
+sort in the order they were made even if somebody sets the machine's clock back, without any state.
+"""
+
+import secrets
+import time
+from typing import Final
+
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_ULID_LEN: Final = 26
+_PROCESS_EPOCH_NS: Final = time.time_ns() - time.monotonic_ns()
+_NS_PER_MS: Final = 1_000_000
+
+
+def new_id(prefix: str) -> str:
+    """A fresh id such as `ur_01JD…`: `prefix`, an underscore, 26 characters."""
+    milliseconds, fraction_ns = divmod(_PROCESS_EPOCH_NS + time.monotonic_ns(), _NS_PER_MS)
+    return f"{prefix}_{_base32(milliseconds << 80 | fraction_ns << 60 | secrets.randbits(60))}"
+
+
+def _base32(number: int) -> str:
+    shifts = range(5 * (_ULID_LEN - 1), -1, -5)
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in shifts)

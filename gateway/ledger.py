@@ -1,0 +1,192 @@
+"""The ledger: one usage record for each request, opened before the work and settled once after it.
+
+An open record is durable before the upstream is asked; a settled one before the end of the answer
+is sent. What a killed process left open becomes orphaned: kept, and not billed.
+"""
+
+import asyncio
+import sqlite3
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gateway.billing import BillReason, Outcome, UsageSource, billing
+from gateway.clock import Clock
+from gateway.ids import new_id
+from gateway.prices import Line, TokenPrices, Usage, lines
+from gateway.store.records import insert_open, orphan_all_but, settle
+from gateway.store.writer import Job, Writer
+
+__all__ = [
+    "BillReason",
+    "Ledger",
+    "OpenRecord",
+    "Opening",
+    "Operation",
+    "Outcome",
+    "Settlement",
+    "UsageSource",
+    "billing",
+]
+
+Operation = Literal["chat", "completion"]
+
+_MAX_AMOUNT_PICO: Final = 2**63 - 1
+_CLIENT_CLOSED_REQUEST: Final = 499
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is known when a request is admitted. Its prices hold to the end."""
+
+    request_id: str
+    tenant_id: str
+    api_key_id: str
+    operation: Operation
+    model_id: str
+    model_revision: str
+    prices: TokenPrices
+    streamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRecord:
+    """A record that is in the ledger and waits to be settled; times in microseconds UTC."""
+
+    id: str
+    opening: Opening
+    opened_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a request ended. `usage` None: nobody could tell, which isn't zero."""
+
+    outcome: Outcome
+    usage: Usage | None
+    usage_source: UsageSource
+    status_code: int
+    finish_reason: str | None
+    host_id: str | None
+    first_token_at: int | None  # microseconds UTC; None: no token went out
+
+
+_ABANDONED: Final = Settlement(
+    outcome=Outcome.CLIENT_CANCELLED,
+    usage=None,
+    usage_source=UsageSource.NONE,
+    status_code=_CLIENT_CLOSED_REQUEST,
+    finish_reason=None,
+    host_id=None,
+    first_token_at=None,
+)
+
+
+class Ledger:
+    """Opens and settles usage records. Every await may raise StoreUnavailable."""
+
+    def __init__(self, writer: Writer, clock: Clock, boot_id: str) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._boot_id = boot_id
+
+    async def open(self, opening: Opening) -> OpenRecord:
+        """Enter a request; durable when this returns.
+
+        Raises sqlite3.IntegrityError if the request id was entered before, or if the store doesn't
+        have the tenant or the key.
+        """
+        record = OpenRecord(new_id("ur"), opening, self._clock.now_us())
+        try:
+            await self._writer.run(_opening_job(record, self._boot_id))
+        except asyncio.CancelledError:
+            # The row may be there, and nobody would ever settle it.
+            self._writer.post(self._settling_job(record, _ABANDONED))
+            raise
+        return record
+
+    async def settle(self, record: OpenRecord, settlement: Settlement) -> bool:
+        """Close a record, once: False if it was closed before. Durable when this returns.
+
+        Goes through even if the caller is cancelled meanwhile.
+        """
+        job = self._settling_job(record, settlement)
+        try:
+            return await self._writer.run(job)
+        except asyncio.CancelledError:
+            self._writer.post(job)  # harmless if the first one ran
+            raise
+
+    async def reap_orphans(self) -> int:
+        """Close, unbilled, what other boots left open; how many there were.
+
+        Only the process that holds the store's lock may call this, before it serves.
+        """
+        now_us = self._clock.now_us()
+        return await self._writer.run(lambda db: orphan_all_but(db, self._boot_id, now_us))
+
+    def _settling_job(self, record: OpenRecord, settlement: Settlement) -> Job[bool]:
+        billable, reason, billed = _bill(record.opening, settlement)
+        values = _settled_values(settlement) | {
+            "id": record.id,
+            "billable": billable,
+            "bill_reason": reason,
+            "amount_pico": sum(line.amount_pico for line in billed),
+            "ended_at": self._clock.now_us(),
+        }
+
+        def job(db: sqlite3.Connection) -> bool:
+            return settle(db, values | {"settled_at": self._clock.now_us()}, billed)
+
+        return job
+
+
+def _bill(opening: Opening, settlement: Settlement) -> tuple[bool, BillReason, tuple[Line, ...]]:
+    usage = settlement.usage
+    delivered = settlement.first_token_at is not None
+    billable, reason = billing(settlement.outcome, usage, delivered=delivered)
+    if not billable or usage is None:
+        return False, reason, ()
+    billed = lines(opening.model_id, opening.prices, usage)
+    if sum(line.amount_pico for line in billed) > _MAX_AMOUNT_PICO:
+        return False, BillReason.AMOUNT_OUT_OF_RANGE, ()
+    return True, reason, billed
+
+
+def _opening_job(record: OpenRecord, boot_id: str) -> Job[None]:
+    opening = record.opening
+    values = {
+        "id": record.id,
+        "request_id": opening.request_id,
+        "tenant_id": opening.tenant_id,
+        "api_key_id": opening.api_key_id,
+        "operation": opening.operation,
+        "model_id": opening.model_id,
+        "model_revision": opening.model_revision,
+        "streamed": opening.streamed,
+        "boot_id": boot_id,
+        "currency": opening.prices.currency,
+        "input_price_pico": opening.prices.input,
+        "cached_input_price_pico": opening.prices.cached_input,
+        "output_price_pico": opening.prices.output,
+        "opened_at": record.opened_at,
+    }
+
+    def job(db: sqlite3.Connection) -> None:
+        insert_open(db, values)
+
+    return job
+
+
+def _settled_values(settlement: Settlement) -> dict[str, object]:
+    usage = settlement.usage
+    return {
+        "outcome": settlement.outcome,
+        "usage_source": settlement.usage_source if usage else UsageSource.NONE,
+        "status_code": settlement.status_code,
+        "finish_reason": settlement.finish_reason,
+        "host_id": settlement.host_id,
+        "first_token_at": settlement.first_token_at,
+        "input_tokens": usage.input_tokens if usage else None,
+        "cached_input_tokens": usage.cached_input_tokens if usage else None,
+        "output_tokens": usage.output_tokens if usage else None,
+    }

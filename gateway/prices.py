@@ -1,0 +1,117 @@
+"""Money without rounding: token prices, what a usage costs, and both as text.
+
+An amount is a whole number of pico-units (1e-12) of a currency. A price of one micro-unit per
+million tokens is exactly one pico-unit per token, so quantity times price is always exact.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+TokenClass = Literal["input", "cached_input", "output"]
+
+PICO_PER_UNIT: Final = 10**12
+MAX_PRICE_PICO: Final = 10**12  # one unit a token, a million units per 1M tokens
+MAX_TOKENS: Final = 2**31 - 1
+
+_MICRO_PER_UNIT: Final = 10**6
+_PRICE: Final = re.compile(r"([0-9]+)(?:\.([0-9]{1,6}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrices:
+    """What one token of each class costs, in pico-units of `currency` (ISO 4217)."""
+
+    currency: str
+    input: int
+    cached_input: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts as OpenAI gives them: cached input tokens are part of the input tokens.
+
+    Raises ValueError for counts that can't be: negative, absurdly large, more cached than input.
+    """
+
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+
+    def __post_init__(self) -> None:
+        counts = (self.input_tokens, self.cached_input_tokens, self.output_tokens)
+        if not all(0 <= count <= MAX_TOKENS for count in counts):
+            raise ValueError(f"token counts must be between 0 and {MAX_TOKENS}, not {counts}")
+        if self.cached_input_tokens > self.input_tokens:
+            raise ValueError(f"cached input tokens are part of the input tokens, not {counts}")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One class of tokens of one record: `quantity` tokens at `price_pico` each."""
+
+    sku_id: str
+    token_class: TokenClass
+    quantity: int
+    price_pico: int
+
+    @property
+    def amount_pico(self) -> int:
+        """What the line costs, in pico-units."""
+        return self.quantity * self.price_pico
+
+
+def lines(model_id: str, prices: TokenPrices, usage: Usage) -> tuple[Line, ...]:
+    """What a usage is billed as: disjoint classes of tokens, those without tokens left out."""
+    uncached = usage.input_tokens - usage.cached_input_tokens
+    every: tuple[tuple[TokenClass, int, int], ...] = (
+        ("input", uncached, prices.input),
+        ("cached_input", usage.cached_input_tokens, prices.cached_input),
+        ("output", usage.output_tokens, prices.output),
+    )
+    return tuple(
+        Line(f"{model_id}/{token_class}-tokens", token_class, quantity, price)
+        for token_class, quantity, price in every
+        if quantity
+    )
+
+
+def parse_price(text: object) -> int:
+    """Pico-units per token from units per 1M tokens: "0.10" is 100_000.
+
+    Raises ValueError, saying what to write, for anything but a plain decimal string of at most
+    6 decimals and at most a million.
+    """
+    shape = _PRICE.fullmatch(text) if isinstance(text, str) else None
+    if shape is None:
+        raise ValueError(_what_to_write(text))
+    whole, decimals = shape.groups(default="")
+    pico = int(whole) * _MICRO_PER_UNIT + int(decimals.ljust(6, "0"))
+    if pico > MAX_PRICE_PICO:
+        raise ValueError(_what_to_write(text))
+    return pico
+
+
+def _what_to_write(text: object) -> str:
+    return (
+        f"{text!r} is not a price: write units of currency per 1M tokens as a decimal string "
+        'between "0" and "1000000" with at most 6 decimals, such as "0.10"'
+    )
+
+
+def format_price(pico_per_token: int) -> str:
+    """Units per 1M tokens, exactly: 100_000 is "0.1". What `parse_price` reads."""
+    return _decimal(pico_per_token, _MICRO_PER_UNIT)
+
+
+def format_pico(pico: int) -> str:
+    """An amount in units, exactly: 1_500_000_000_000 is "1.5"; no exponent, no idle zeros."""
+    return _decimal(pico, PICO_PER_UNIT)
+
+
+def _decimal(number: int, per_unit: int) -> str:
+    whole, rest = divmod(abs(number), per_unit)
+    decimals = str(per_unit + rest)[1:].rstrip("0")
+    sign = "-" if number < 0 else ""
+    return f"{sign}{whole}.{decimals}" if decimals else f"{sign}{whole}"

@@ -1,0 +1,96 @@
+"""Who may call: all live keys in memory, by digest, kept fresh by looking at a version number.
+
+Looking costs one row four times a second; the keys are read again only when the number moved. A
+gateway that couldn't look for 5 s is blind: it must refuse, for a key may have been revoked.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+import anyio
+
+from gateway.clock import Clock
+from gateway.store.errors import StoreUnavailable
+from gateway.store.reader import read_in_thread
+
+POLL_INTERVAL_S: Final = 0.25
+BLIND_AFTER_US: Final = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is calling: a tenant, by one of its keys."""
+
+    tenant_id: str
+    tenant_name: str
+    key_id: str
+
+
+Principals = Mapping[bytes, Principal]
+
+
+class Stop(Protocol):
+    """An event of asyncio or anyio."""
+
+    def is_set(self) -> bool:
+        """Whether it happened."""
+
+    async def wait(self) -> object:
+        """Return once it happened."""
+
+
+class Directory:
+    """Answers from memory. Empty, and blind, until the first refresh."""
+
+    def __init__(self, path: Path, clock: Clock, *, include_demo: bool = False) -> None:
+        self._path = path
+        self._clock = clock
+        self._include_demo = include_demo
+        self._version = -1
+        self._principals: Principals = MappingProxyType({})
+        self._seen_at_us: int | None = None
+
+    def principal(self, digest: bytes) -> Principal | None:
+        """Whose live key has this digest."""
+        return self._principals.get(digest)
+
+    def is_blind(self, now_us: int) -> bool:
+        """Whether what is in memory is too old to be trusted; microseconds UTC."""
+        return self._seen_at_us is None or now_us - self._seen_at_us > BLIND_AFTER_US
+
+    async def refresh_if_changed(self) -> bool:
+        """Look once; whether anything had changed. Raises StoreUnavailable."""
+        looked_at_us = self._clock.now_us()
+        found = await read_in_thread(self._path, self._read_if_changed)
+        self._seen_at_us = looked_at_us
+        if found is None:
+            return False
+        self._version, self._principals = found
+        return True
+
+    async def watch(self, stop: Stop, interval_s: float = POLL_INTERVAL_S) -> None:
+        """Look again and again until `stop` is set. A look that fails only makes us blinder."""
+        while not stop.is_set():
+            with suppress(StoreUnavailable):  # is_blind tells, once it matters
+                await self.refresh_if_changed()
+            with anyio.move_on_after(interval_s):
+                await stop.wait()
+
+    def _read_if_changed(self, db: sqlite3.Connection) -> tuple[int, Principals] | None:
+        (version,) = db.execute("SELECT version FROM directory_version").fetchone()
+        if version == self._version:
+            return None
+        rows = db.execute(_LIVE_KEYS, {"include_demo": self._include_demo})
+        return version, MappingProxyType({digest: Principal(*who) for digest, *who in rows})
+
+
+_LIVE_KEYS: Final = """
+SELECT api_key.digest, tenant.id, tenant.name, api_key.id
+FROM api_key JOIN tenant ON tenant.id = api_key.tenant_id
+WHERE api_key.revoked_at IS NULL AND (:include_demo OR NOT tenant.is_demo)
+"""

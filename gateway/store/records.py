@@ -1,0 +1,75 @@
+"""The statements behind the ledger. Each function runs inside a transaction of the writer.
+
+Written out in SQL and not through SQLAlchemy: two of them run for every request.
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gateway.prices import Line
+
+Values = Mapping[str, object]
+
+
+def insert_open(db: sqlite3.Connection, values: Values) -> None:
+    """Enter an open record; it's charged to the time it was opened at."""
+    db.execute(_OPEN, values)
+
+
+def settle(db: sqlite3.Connection, values: Values, billed: Sequence[Line]) -> bool:
+    """Close a record with its lines; False, and nothing changed, if it's closed already."""
+    record_id = values["id"]
+    # The lines go first, while the record still takes them: the write lock is ours all the while.
+    if db.execute(_IS_OPEN, (record_id,)).fetchone() is None:
+        return False
+    db.executemany(
+        _ADD_LINE,
+        [
+            (record_id, no, line.sku_id, line.token_class, line.quantity, line.price_pico)
+            for no, line in enumerate(billed, start=1)
+        ],
+    )
+    return db.execute(_SETTLE, values).rowcount == 1
+
+
+def orphan_all_but(db: sqlite3.Connection, boot_id: str, now_us: int) -> int:
+    """Close, unbilled, the open records of every boot but this one; how many there were."""
+    return db.execute(_ORPHAN, {"boot_id": boot_id, "settled_at": now_us}).rowcount
+
+
+_OPEN: Final = """
+INSERT INTO usage_record
+  (id, request_id, tenant_id, api_key_id, operation, model_id, model_revision, streamed, boot_id,
+   currency, input_price_pico, cached_input_price_pico, output_price_pico,
+   opened_at, charge_at, state)
+VALUES
+  (:id, :request_id, :tenant_id, :api_key_id, :operation, :model_id, :model_revision, :streamed,
+   :boot_id, :currency, :input_price_pico, :cached_input_price_pico, :output_price_pico,
+   :opened_at, :opened_at, 'open')
+"""
+
+_IS_OPEN: Final = "SELECT 1 FROM usage_record WHERE id = ? AND state = 'open'"
+
+_ADD_LINE: Final = """
+INSERT INTO usage_line
+  (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?5 * ?6)
+"""
+
+_SETTLE: Final = """
+UPDATE usage_record SET
+  state = 'settled', outcome = :outcome, billable = :billable, bill_reason = :bill_reason,
+  ended_at = :ended_at, settled_at = :settled_at, first_token_at = :first_token_at,
+  input_tokens = :input_tokens, cached_input_tokens = :cached_input_tokens,
+  output_tokens = :output_tokens, usage_source = :usage_source, status_code = :status_code,
+  finish_reason = :finish_reason, host_id = :host_id, amount_pico = :amount_pico
+WHERE id = :id AND state = 'open'
+"""
+
+_ORPHAN: Final = """
+UPDATE usage_record SET
+  state = 'orphaned', outcome = 'crashed', billable = 0, bill_reason = 'crashed',
+  settled_at = :settled_at, usage_source = 'none', amount_pico = 0
+WHERE state = 'open' AND boot_id <> :boot_id
+"""

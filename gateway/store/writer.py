@@ -1,0 +1,179 @@
+"""The one writer thread. Jobs queue up; whatever has gathered is committed together.
+
+A commit costs one wait for the disk, shared by up to `MAX_BATCH` jobs. Each job runs inside its own
+savepoint, so one that fails takes back its own changes and nobody else's. An awaited job is durable
+when its result arrives.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar
+
+from gateway.store.connection import open_for_writing
+from gateway.store.errors import StoreUnavailable
+
+T = TypeVar("T")
+Job = Callable[[sqlite3.Connection], T]
+
+MAX_BATCH: Final = 512
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    job: Job[Any]
+    future: asyncio.Future[Any] | None  # None: nobody waits
+    result: Any = None
+    error: Exception | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.future is None or not self.future.cancelled()
+
+    def attempt(self, db: sqlite3.Connection) -> None:
+        """Run the job in its savepoint. Raises only if the whole transaction is lost."""
+        db.execute("SAVEPOINT job")
+        try:
+            self.result = self.job(db)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who asked
+            self.error = error
+            db.execute("ROLLBACK TO job")
+        db.execute("RELEASE job")
+
+    def resolve(self) -> None:
+        """Hand the result over; in the thread of the future's loop."""
+        if self.future is None or self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Writer:
+    """Owns the only writing connection of the process. Jobs must not begin or commit themselves."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._queue: SimpleQueue[_Item | None] = SimpleQueue()  # None: closed, nothing follows
+        self._lock = Lock()
+        self._is_open = False
+        self._thread = Thread(target=self._main, name="store-writer", daemon=True)
+        self._db: sqlite3.Connection | None = None  # only the thread touches it
+
+    def start(self) -> None:
+        """Start the thread; once in the life of a writer."""
+        self._thread.start()
+        self._is_open = True
+
+    async def run(self, job: Job[T]) -> T:
+        """Run a job in a transaction; its result is durable. A cancelled call may or may not run.
+
+        Raises what the job raises, its changes undone, or StoreUnavailable.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._put(_Item(job, future))
+        return await future
+
+    def post(self, job: Job[Any]) -> None:
+        """Queue a job that nobody waits for. Raises StoreUnavailable when closed."""
+        self._put(_Item(job, None))
+
+    def close(self) -> None:
+        """Commit all that is queued and end the thread. Blocks; a second call does nothing.
+
+        A lock held by another process is waited for once more (5 s), then the rest fails.
+        """
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+            self._queue.put(None)
+        self._thread.join()
+
+    def _put(self, item: _Item) -> None:
+        with self._lock:  # nothing may follow the None of close()
+            if not self._is_open:
+                raise StoreUnavailable("The store's writer is not running.")
+            self._queue.put(item)
+
+    def _main(self) -> None:
+        while batch := self._next_batch():
+            self._commit([item for item in batch if item.is_wanted])
+            _deliver(batch)
+        self._disconnect()
+
+    def _next_batch(self) -> list[_Item]:
+        """Wait for a job and take all that have gathered; empty when closed and drained."""
+        batch: list[_Item] = []
+        item = self._queue.get()
+        while item is not None:
+            batch.append(item)
+            if len(batch) == MAX_BATCH:
+                return batch
+            try:
+                item = self._queue.get_nowait()
+            except Empty:
+                return batch
+        if batch:
+            self._queue.put(None)  # seen too early: first this batch, then the end
+        return batch
+
+    def _commit(self, batch: list[_Item]) -> None:
+        if not batch:
+            return
+        try:
+            db = self._begin()
+            for item in batch:
+                item.attempt(db)
+            db.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - the thread must outlive any fault
+            self._disconnect()
+            for item in batch:
+                item.error = StoreUnavailable(f"The database could not be written to: {error}")
+                item.error.__cause__ = error
+
+    def _begin(self) -> sqlite3.Connection:
+        """Take the write lock, however long another process holds it."""
+        while True:
+            if self._db is None:
+                self._db = open_for_writing(self._path)
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not (_is_busy(error) and self._is_open):
+                    raise
+            else:
+                return self._db
+
+    def _disconnect(self) -> None:
+        """Close the connection, which rolls back what it had begun; the next batch reopens it."""
+        if self._db is not None:
+            with suppress(sqlite3.Error):
+                self._db.close()
+        self._db = None
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the low byte: the primary code
+
+
+def _deliver(batch: list[_Item]) -> None:
+    """Wake each event loop once, however many of its futures are in the batch."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Item]] = {}
+    for item in batch:
+        if item.future is not None:
+            by_loop.setdefault(item.future.get_loop(), []).append(item)
+    for loop, items in by_loop.items():
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_resolve, items)
+
+
+def _resolve(items: list[_Item]) -> None:
+    for item in items:
+        item.resolve()
