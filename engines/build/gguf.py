@@ -7,15 +7,17 @@ rebuilt from the file's own vocabulary. Needs numpy, gguf, safetensors and token
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gguf import GGUFReader, dequantize
 from numpy.typing import NDArray
 from safetensors import TensorSpec, serialize_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 Float32 = NDArray[np.float32]
 Bits16 = NDArray[np.uint16]
@@ -128,7 +130,7 @@ def tensor_name(gguf_name: str) -> str:
     stem = gguf_name.removesuffix(".weight")
     if stem in _TOP_NAMES:
         return f"{_TOP_NAMES[stem]}.weight"
-    prefix, layer, part = (stem.split(".", 2) + ["", ""])[:3]
+    prefix, layer, part = [*stem.split(".", 2), "", ""][:3]
     if prefix != "blk" or part not in _LAYER_NAMES:
         raise ConversionError(f"the GGUF file holds an unknown tensor {gguf_name!r}")
     return f"model.layers.{layer}.{_LAYER_NAMES[part]}.weight"

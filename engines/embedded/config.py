@@ -1,0 +1,150 @@
+"""What is served and how: ModelConfig from a model folder, EngineConfig from an engine's options.
+
+Both are frozen and checked once, here; every fault is an UnsupportedError that names the key.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from engines.api import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+DTYPES = ("bfloat16", "float32")
+INTEGRITY = ("enforce", "observe", "off")
+
+
+class UnsupportedError(EngineError):
+    """This model or these options can't be served: nothing was started."""
+
+    code = "unsupported"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The shape of a llama-family model. Lengths are in tokens, sizes in elements."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_context: int
+    tied_embeddings: bool
+    eos_token_ids: frozenset[int]
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> ModelConfig:
+        """Read config.json and generation_config.json. Raises UnsupportedError for another family."""
+        config = _read_json(folder / "config.json")
+        generation = folder / "generation_config.json"
+        eos = _read_json(generation).get("eos_token_id") if generation.is_file() else None
+        _refuse_other_families(config)
+        try:
+            return cls._from_json(config, config.get("eos_token_id") if eos is None else eos)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnsupportedError(f"{folder}/config.json: missing or malformed {error}") from error
+
+    @classmethod
+    def _from_json(cls, config: Mapping[str, Any], eos: int | list[int] | None) -> ModelConfig:
+        num_heads = int(config["num_attention_heads"])
+        hidden_size = int(config["hidden_size"])
+        return cls(
+            vocab_size=int(config["vocab_size"]),
+            hidden_size=hidden_size,
+            intermediate_size=int(config["intermediate_size"]),
+            num_layers=int(config["num_hidden_layers"]),
+            num_heads=num_heads,
+            num_kv_heads=int(config.get("num_key_value_heads") or num_heads),
+            head_dim=int(config.get("head_dim") or hidden_size // num_heads),
+            rms_norm_eps=float(config["rms_norm_eps"]),
+            rope_theta=_rope_theta(config),
+            max_context=int(config["max_position_embeddings"]),
+            tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+            eos_token_ids=frozenset([eos] if isinstance(eos, int) else eos or []),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How the engine runs. Defaults suit a small CPU machine."""
+
+    dtype: str = "bfloat16"  # of weights and activations
+    kv_dtype: str = "bfloat16"
+    kv_memory_bytes: int = 1 << 30
+    page_size: int = 16  # tokens
+    max_batch_tokens: int = 512  # the budget of one step
+    max_running: int = 64  # seqs
+    max_context: int = 0  # tokens; 0 means the model's own limit
+    threads: int = 2
+    integrity: str = "enforce"
+    prefix_cache: bool = True
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> EngineConfig:
+        """Build from EngineSpec.options. Raises UnsupportedError naming the option at fault."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(options) - known):
+            raise UnsupportedError(
+                f"unknown engine option {unknown[0]!r}; known: {', '.join(sorted(known))}"
+            )
+        return cls(**options)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not type(field.default):
+                wanted = type(field.default).__name__
+                raise UnsupportedError(f"option {field.name!r} must be {wanted}, not {value!r}")
+            if type(value) is int and value < (0 if field.name == "max_context" else 1):
+                raise UnsupportedError(f"option {field.name!r} is too small: {value}")
+        _one_of("dtype", self.dtype, DTYPES)
+        _one_of("kv_dtype", self.kv_dtype, DTYPES)
+        _one_of("integrity", self.integrity, INTEGRITY)
+        if self.max_running > self.max_batch_tokens:  # each running seq may need a token a step
+            raise UnsupportedError("option 'max_running' may not exceed 'max_batch_tokens'")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UnsupportedError(
+            f"option {name!r} must be one of {', '.join(allowed)}, not {value!r}"
+        )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UnsupportedError(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise UnsupportedError(f"{path} holds no JSON object")
+    return value
+
+
+def _refuse_other_families(config: Mapping[str, Any]) -> None:
+    if (family := config.get("model_type")) != "llama":
+        raise UnsupportedError(f"model_type {family!r} is not served: only 'llama' is")
+    wanted = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+    for key, value in wanted.items():
+        if config.get(key, value) != value:
+            raise UnsupportedError(f"{key} {config[key]!r} is not served: only {value!r} is")
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind != "default":
+        raise UnsupportedError(f"rope scaling {kind!r} is not served")
+
+
+def _rope_theta(config: Mapping[str, Any]) -> float:
+    """transformers 4 writes it at top level, transformers 5 inside rope_parameters."""
+    nested = config.get("rope_parameters") or {}
+    return float(config["rope_theta"] if "rope_theta" in config else nested["rope_theta"])

@@ -1,0 +1,230 @@
+"""The embedded engine: add, abort, and a step that reads from top to bottom.
+
+Told prompts as token ids and an opaque domain; never told text, HTTP or tenants.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from engines.api import (
+    ContextLengthExceeded,
+    EngineFailed,
+    EngineSpec,
+    KvIntegrityAbort,
+    Output,
+    Request,
+    RequestRefused,
+    Stats,
+    Tokenizer,
+)
+from engines.embedded.batch import Batch, build
+from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
+from engines.embedded.kv import TORCH_DTYPES, PlainKv
+from engines.embedded.loader import load, revision
+from engines.embedded.models.llama import Llama
+from engines.embedded.pages import PagePool
+from engines.embedded.prefix import KeyScope
+from engines.embedded.runner import Runner
+from engines.embedded.scheduler import Plan, Scheduler
+from engines.embedded.seq import Phase, Seq
+from engines.embedded.tables import Tables
+from engines.embedded.verify import Verifier
+from engines.tokenizer import FolderTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def create(spec: EngineSpec) -> EmbeddedEngine:
+    """Load the model in folder `spec.path`. Raises UnsupportedError for what can't be served."""
+    folder = Path(spec.path)
+    config = EngineConfig.from_options(spec.options)
+    model = ModelConfig.from_folder(folder)
+    torch.set_num_threads(config.threads)
+    weights = load(folder, model, TORCH_DTYPES[config.dtype])
+    kv = PlainKv(model, config)
+    runner = Runner(Llama(model, weights), kv, config.page_size)
+    tables = Tables(
+        PagePool(kv.num_pages),
+        config.page_size,
+        _scopes(config, revision(folder)) if config.prefix_cache else None,
+    )
+    return EmbeddedEngine(FolderTokenizer(folder), model, config, tables, runner)
+
+
+class EmbeddedEngine:
+    """`engines.api.Engine` over a runner (tensors) and a scheduler (bookkeeping)."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        model: ModelConfig,
+        config: EngineConfig,
+        tables: Tables,
+        runner: Runner,
+    ) -> None:
+        self.tokenizer: Tokenizer = tokenizer
+        self.max_context_tokens = _max_context(model, config, tables.pool)
+        self._vocab_size = model.vocab_size
+        self._page_size = config.page_size
+        self._pool = tables.pool
+        self._scheduler = Scheduler(
+            tables, config.max_batch_tokens, config.max_running, model.eos_token_ids
+        )
+        self._verifier = Verifier(tables.pool, config.page_size, config.integrity)
+        self._runner = runner
+        self._seqs: dict[str, Seq] = {}
+        self._counted = Stats()
+        self._failure: EngineFailed | None = None
+
+    def add(self, request: Request) -> None:
+        """Queue a request. Raises RequestRefused if it can never run."""
+        self._refuse_unfit(request)
+        seq = Seq.of(request)
+        self._seqs[request.id] = seq
+        self._scheduler.add(seq)
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request and free its pages; nothing follows. Unknown ids are fine."""
+        if (seq := self._seqs.pop(request_id, None)) is not None:
+            self._scheduler.abort(seq)
+            self._count(aborted=1)
+
+    def has_work(self) -> bool:
+        """Whether a step would have something to compute."""
+        return bool(self._seqs)
+
+    def step(self) -> list[Output]:
+        """Run one batch. Raises EngineFailed, then and ever after, if the engine broke."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._step()
+        except Exception as error:
+            self._failure = EngineFailed(f"the engine broke in a step: {error!r}")
+            raise self._failure from error
+
+    def _step(self) -> list[Output]:
+        plan = self._scheduler.schedule()
+        batch = self._build_verified(plan)
+        tokens = self._runner.run(batch) if batch.chunks else {}
+        for row in self._verifier.after(batch):
+            tokens.pop(row, None)
+            self._condemn(batch.chunks[row].seq)
+        for row, chunk in enumerate(batch.chunks):
+            if chunk.seq.phase is Phase.RUNNING:
+                self._scheduler.commit(chunk, tokens.get(row))
+        return self._report(plan, {batch.chunks[row].seq: tokens[row] for row in tokens})
+
+    def _build_verified(self, plan: Plan) -> Batch:
+        """The batch of the rows that pass the check. What fails it is ended and left out."""
+        chunks = plan.chunks
+        while True:
+            batch = build(chunks, self._page_size)
+            faulty = self._verifier.before(batch)
+            if not faulty:
+                return batch
+            for row in faulty:
+                self._condemn(batch.chunks[row].seq)
+            # Built anew, so checked anew: the check must have seen the tables that are read.
+            chunks = [chunk for chunk in chunks if chunk.seq.phase is Phase.RUNNING]
+
+    def _condemn(self, seq: Seq) -> None:
+        error = KvIntegrityAbort("a page of this request was not the one it had been given")
+        self._scheduler.condemn(seq, error)
+        self._count(integrity_aborts=1)
+
+    def _report(self, plan: Plan, tokens: dict[Seq, int]) -> list[Output]:
+        """One output for each seq of the step that has news."""
+        self._count(
+            steps=1,
+            prompt_tokens=sum(seq.prompt_len for seq in plan.admitted),
+            cached_tokens=sum(seq.num_cached for seq in plan.admitted),
+            output_tokens=len(tokens),
+        )
+        outputs = []
+        admitted = set(plan.admitted)
+        for seq in (chunk.seq for chunk in plan.chunks):
+            if seq.finish is not None:
+                del self._seqs[seq.request.id]
+            if seq in tokens or seq in admitted or seq.finish is not None:
+                outputs.append(
+                    Output(
+                        request_id=seq.request.id,
+                        token_ids=(tokens[seq],) if seq in tokens else (),
+                        finish=seq.finish,
+                        cached_tokens=seq.num_cached if seq in admitted else None,
+                        error=seq.error,
+                    )
+                )
+        return outputs
+
+    def stats(self) -> Stats:
+        """Gauges of now and counters since the start."""
+        return replace(
+            self._counted,
+            waiting=len(self._scheduler.waiting),
+            running=len(self._scheduler.running),
+            pages=self._pool.count(),
+            tag_pages_checked=self._verifier.pages_checked,
+            tag_mismatches=self._verifier.mismatches,
+        )
+
+    def close(self) -> None:
+        """Give the memory back. A step afterwards raises EngineFailed."""
+        if self._failure is None:
+            self._failure = EngineFailed("the engine is closed")
+        self._runner.close()
+
+    def _count(self, **more: int) -> None:
+        sums = {name: getattr(self._counted, name) + number for name, number in more.items()}
+        self._counted = replace(self._counted, **sums)
+
+    def _refuse_unfit(self, request: Request) -> None:
+        sampling = request.sampling
+        if request.id in self._seqs:
+            raise RequestRefused(f"request id {request.id!r} is in use")
+        if not request.prompt:
+            raise RequestRefused("the prompt is empty")
+        if not all(0 <= token < self._vocab_size for token in request.prompt):
+            raise RequestRefused(f"the prompt holds a token outside 0..{self._vocab_size - 1}")
+        if sampling.max_tokens < 1:
+            raise RequestRefused("max_tokens must be at least 1")
+        if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
+            raise RequestRefused("temperature must be a finite number, 0 or more")
+        if not 0 < sampling.top_p <= 1:
+            raise RequestRefused("top_p must be above 0 and at most 1")
+        length = len(request.prompt) + sampling.max_tokens
+        if length > self.max_context_tokens:
+            raise ContextLengthExceeded(
+                f"{len(request.prompt)} prompt tokens and {sampling.max_tokens} answer tokens "
+                f"exceed the context of {self.max_context_tokens}"
+            )
+
+
+def _max_context(model: ModelConfig, config: EngineConfig, pool: PagePool) -> int:
+    if config.max_context > model.max_context:
+        raise UnsupportedError(f"option 'max_context' exceeds the model's {model.max_context}")
+    capacity = (pool.num_pages - 1) * config.page_size
+    return min(config.max_context or model.max_context, capacity)
+
+
+def _scopes(config: EngineConfig, model_revision: str) -> Callable[[str], KeyScope]:
+    def scope_of(domain: str) -> KeyScope:
+        return KeyScope(
+            domain=domain,
+            model_revision=model_revision,
+            adapter="",
+            kv_dtype=config.kv_dtype,
+            kv_scales="",
+            layout="layer/kv/head/page/offset/dim",
+            page_size=config.page_size,
+        )
+
+    return scope_of

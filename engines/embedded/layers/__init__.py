@@ -1,0 +1,1 @@
+"""The parts of a transformer layer, as small functions over tensors."""

@@ -1,0 +1,26 @@
+"""Rotary position embedding, in the half-split order of Hugging Face checkpoints."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Rope:
+    """cos and sin of every position, each [max_context, head_dim], computed once in float32."""
+
+    def __init__(self, head_dim: int, theta: float, max_context: int, dtype: torch.dtype) -> None:
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+        angles = torch.outer(torch.arange(max_context).float(), 1.0 / theta**exponents)
+        both = torch.cat((angles, angles), dim=-1)
+        self._cos, self._sin = both.cos().to(dtype), both.sin().to(dtype)
+
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin at `positions` [tokens], each [tokens, 1, head_dim]."""
+        return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn x [tokens, heads, head_dim] to its positions."""
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-right, left), dim=-1) * sin

@@ -1,0 +1,106 @@
+"""Safetensors files -> LlamaWeights in the compute dtype, with fused matrices.
+
+Told a folder in Hugging Face layout. Anything missing or misshapen is an UnsupportedError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from engines.embedded.config import ModelConfig, UnsupportedError
+from engines.embedded.models.llama import LayerWeights, LlamaWeights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def load(folder: Path, config: ModelConfig, dtype: torch.dtype) -> LlamaWeights:
+    """Read every weight of the model once."""
+    with ExitStack() as stack:
+        reader = _Reader(folder, stack, dtype)
+        hidden = config.hidden_size
+        embedding = reader.matrix("model.embed_tokens", config.vocab_size, hidden)
+        tied = config.tied_embeddings
+        return LlamaWeights(
+            embedding=embedding,
+            layers=[_layer(reader, config, i) for i in range(config.num_layers)],
+            norm=reader.vector("model.norm", hidden),
+            head=embedding if tied else reader.matrix("lm_head", config.vocab_size, hidden),
+        )
+
+
+def revision(folder: Path) -> str:
+    """SHA-256 in hex over the configuration and all weights: what a cached page depends on."""
+    digest = hashlib.sha256()
+    for path in [folder / "config.json", *_weight_files(folder)]:
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _layer(reader: _Reader, config: ModelConfig, index: int) -> LayerWeights:
+    prefix = f"model.layers.{index}"
+    hidden, inner = config.hidden_size, config.intermediate_size
+    q_size = config.num_heads * config.head_dim
+    kv_size = config.num_kv_heads * config.head_dim
+    return LayerWeights(
+        attention_norm=reader.vector(f"{prefix}.input_layernorm", hidden),
+        qkv=torch.cat(
+            [
+                reader.matrix(f"{prefix}.self_attn.q_proj", q_size, hidden),
+                reader.matrix(f"{prefix}.self_attn.k_proj", kv_size, hidden),
+                reader.matrix(f"{prefix}.self_attn.v_proj", kv_size, hidden),
+            ]
+        ),
+        output=reader.matrix(f"{prefix}.self_attn.o_proj", hidden, q_size),
+        mlp_norm=reader.vector(f"{prefix}.post_attention_layernorm", hidden),
+        gate_up=torch.cat(
+            [
+                reader.matrix(f"{prefix}.mlp.gate_proj", inner, hidden),
+                reader.matrix(f"{prefix}.mlp.up_proj", inner, hidden),
+            ]
+        ),
+        down=reader.matrix(f"{prefix}.mlp.down_proj", hidden, inner),
+    )
+
+
+class _Reader:
+    """Finds tensors by name over all files of a checkpoint."""
+
+    def __init__(self, folder: Path, stack: ExitStack, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        try:
+            files = [
+                stack.enter_context(safe_open(path, framework="pt"))
+                for path in _weight_files(folder)
+            ]
+        except (OSError, SafetensorError) as error:
+            raise UnsupportedError(f"cannot read the weights in {folder}: {error}") from error
+        self._file_of = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - not iterable itself
+
+    def matrix(self, name: str, rows: int, columns: int) -> Tensor:
+        return self._tensor(f"{name}.weight", (rows, columns))
+
+    def vector(self, name: str, size: int) -> Tensor:
+        return self._tensor(f"{name}.weight", (size,))
+
+    def _tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in self._file_of:
+            raise UnsupportedError(f"the checkpoint has no tensor {name!r}")
+        tensor: Tensor = self._file_of[name].get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise UnsupportedError(f"tensor {name!r} is {tuple(tensor.shape)} instead of {shape}")
+        return tensor.to(self._dtype)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UnsupportedError(f"{folder} holds no .safetensors file")
+    return files

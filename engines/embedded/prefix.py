@@ -1,0 +1,116 @@
+"""Pages kept for their content, to be shared by later seqs of the same domain.
+
+Told full, computed pages and what they hold. An entry records the tag its page had when sealed: if
+the page's tag is another one by now, the entry is worthless and the lookup misses.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import astuple, dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from engines.embedded.pages import PagePool, State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engines.embedded.seq import Page
+
+ROOT = b""  # parent key of a seq's first page
+
+
+@dataclass(frozen=True, slots=True)
+class KeyScope:
+    """Everything beside the tokens that decides what bytes a page holds, and who may read them."""
+
+    domain: str
+    model_revision: str
+    adapter: str
+    kv_dtype: str
+    kv_scales: str
+    layout: str
+    page_size: int
+
+
+def content_key(scope: KeyScope, parent: bytes, token_ids: Sequence[int]) -> bytes:
+    """The key of one page: SHA-256 over its scope, its parent's key and its tokens.
+
+    Each part is preceded by its length, so that no two lists of parts spell the same bytes.
+    """
+    tokens = b"".join(token.to_bytes(4, "little") for token in token_ids)
+    digest = sha256()
+    for part in (*(str(value).encode() for value in astuple(scope)), parent, tokens):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+class PrefixCache:
+    """The index from content keys to pages, and the order in which unheld pages are evicted."""
+
+    def __init__(self, pool: PagePool) -> None:
+        self._pool = pool
+        self._pages: dict[bytes, Page] = {}
+        self._keys: dict[int, bytes] = {}  # page id -> its key in `_pages`
+        self._evictable: OrderedDict[int, None] = OrderedDict()  # oldest first
+
+    @property
+    def num_evictable(self) -> int:
+        """Pages that nobody holds."""
+        return len(self._evictable)
+
+    def match(self, keys: Sequence[bytes]) -> list[Page]:
+        """The longest run of leading keys whose pages are still what they were when sealed."""
+        found: list[Page] = []
+        for key in keys:
+            page = self._pages.get(key)
+            if page is None or not self._is_intact(page):
+                break
+            found.append(page)
+        return found
+
+    def num_unheld(self, pages: Sequence[Page]) -> int:
+        """How many of the pages would stop being evictable if they were taken."""
+        return sum(page.id in self._evictable for page in pages)
+
+    def take(self, pages: Sequence[Page]) -> None:
+        """Add a holder to each of the matched pages."""
+        for page in pages:
+            self._pool.share(page.id)
+            self._evictable.pop(page.id, None)
+
+    def insert(self, key: bytes, page: Page) -> None:
+        """Index a sealed page, unless an intact page of the same content is indexed already."""
+        assert self._pool.states[page.id] == State.SEALED, "only sealed pages are indexed"
+        self.forget(page.id)
+        known = self._pages.get(key)
+        if known is not None and self._is_intact(known):
+            return
+        if known is not None:
+            self.forget(known.id)
+        self._pages[key] = page
+        self._keys[page.id] = key
+
+    def release(self, page: Page) -> None:
+        """One holder less; the last one leaves an indexed page cached and evictable."""
+        keep = page.id in self._keys
+        self._pool.release(page.id, keep=keep)
+        if keep and self._pool.refs[page.id] == 0:
+            self._evictable[page.id] = None
+
+    def evict_oldest(self) -> None:
+        """Free the page that has been unheld the longest."""
+        page, _ = self._evictable.popitem(last=False)
+        self.forget(page)
+        self._pool.evict(page)
+
+    def forget(self, page: int) -> None:
+        """Drop the page's entry, if it has one."""
+        if (key := self._keys.pop(page, None)) is not None:
+            del self._pages[key]
+
+    def _is_intact(self, page: Page) -> bool:
+        sealed = self._pool.states[page.id] in (State.SEALED, State.CACHED)
+        return bool(sealed) and self._pool.holds(page)

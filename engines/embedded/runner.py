@@ -1,0 +1,46 @@
+"""Run one batch: forward pass, logits of the rows that have a next token, and their sampling.
+
+Told a batch that has been verified; never told why it looks as it does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from engines.embedded.layers.attention import PagedAttention
+from engines.embedded.sampler import sample
+
+if TYPE_CHECKING:
+    from engines.embedded.batch import Batch
+    from engines.embedded.kv import KvCache
+    from engines.embedded.models.llama import Llama
+
+
+class Runner:
+    """The model and its KV cache."""
+
+    def __init__(self, model: Llama, kv: KvCache, page_size: int) -> None:
+        self._model = model
+        self._kv = kv
+        self._page_size = page_size
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> dict[int, int]:
+        """Write the batch's KV and return row -> next token, for rows that reach their newest."""
+        attention = PagedAttention(self._kv, batch, self._page_size)
+        hidden = self._model.hidden(
+            torch.from_numpy(batch.input_ids), torch.from_numpy(batch.positions), attention
+        )
+        rows = [row for row, chunk in enumerate(batch.chunks) if chunk.samples]
+        if not rows:
+            return {}
+        logits = self._model.logits(hidden[batch.last_tokens[rows]])
+        samplings = [batch.chunks[row].seq.request.sampling for row in rows]
+        positions = [int(batch.context_lens[row]) for row in rows]
+        return dict(zip(rows, sample(logits, samplings, positions), strict=True))
+
+    def close(self) -> None:
+        """Let go of all tensors. Nothing runs afterwards."""
+        del self._model, self._kv
