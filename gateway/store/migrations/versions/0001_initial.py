@@ -38,7 +38,7 @@ END
 """,
     """
 CREATE TRIGGER usage_record_adds_up BEFORE UPDATE ON usage_record
-WHEN NEW.state <> 'open' AND NEW.amount_pico <>
+WHEN OLD.state = 'open' AND NEW.state <> 'open' AND NEW.amount_pico <>
   (SELECT coalesce(sum(amount_pico), 0) FROM usage_line WHERE record_id = NEW.id)
 BEGIN
   SELECT RAISE(ABORT, 'the amount of a usage record is the sum of its lines');

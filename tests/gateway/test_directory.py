@@ -1,0 +1,169 @@
+"""Who may call: the keys in memory follow the database."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway import keys
+from gateway.clock import SystemClock
+from gateway.ledger import Ledger, Opening
+from gateway.prices import TokenPrices
+from gateway.store.connection import open_for_writing
+from gateway.store.errors import StoreUnavailable
+from gateway.store.migrate import migrate
+from gateway.store.writer import Writer
+from gateway.tenants import (
+    Directory,
+    Key,
+    Principal,
+    create_key,
+    create_tenant,
+    list_tenants,
+    revoke_key,
+)
+
+PEPPER = b"pepper"
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.us = 1_000_000
+
+    def now_us(self) -> int:
+        return self.us
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    migrate(tmp_path / "store.db")
+    return tmp_path / "store.db"
+
+
+def add_key(path: Path, tenant: str, is_demo: bool = False) -> tuple[Key, bytes]:
+    with closing(open_for_writing(path)) as db:
+        if tenant not in {known.name for known in list_tenants(db)}:
+            create_tenant(db, tenant, is_demo=is_demo)
+        key, secret = create_key(db, tenant, "laptop", PEPPER)
+    return key, keys.digest(PEPPER, secret)
+
+
+def revoke(path: Path, key: Key) -> None:
+    with closing(open_for_writing(path)) as db:
+        revoke_key(db, key.id)
+
+
+async def test_a_live_key_is_its_principal(path: Path) -> None:
+    key, digest = add_key(path, "acme")
+    directory = Directory(path, FakeClock())
+    assert directory.principal(digest) is None
+    assert await directory.refresh_if_changed()
+    assert directory.principal(digest) == Principal(key.tenant_id, "acme", key.id)
+    assert directory.principal(digest[:-1]) is None
+
+
+async def test_the_keys_are_read_again_only_after_a_change(path: Path) -> None:
+    key, digest = add_key(path, "acme")
+    directory = Directory(path, FakeClock())
+    assert [await directory.refresh_if_changed() for _ in range(2)] == [True, False]
+    revoke(path, key)
+    assert await directory.refresh_if_changed()
+    assert directory.principal(digest) is None
+
+
+async def test_demo_keys_are_for_dev_alone(path: Path) -> None:
+    _, digest = add_key(path, "demo", is_demo=True)
+    served, dev = Directory(path, FakeClock()), Directory(path, FakeClock(), include_demo=True)
+    await served.refresh_if_changed()
+    await dev.refresh_if_changed()
+    assert served.principal(digest) is None
+    assert dev.principal(digest) is not None
+
+
+async def test_a_directory_is_blind_before_its_first_look_and_5_s_after_its_last(
+    path: Path,
+) -> None:
+    clock = FakeClock()
+    directory = Directory(path, clock)
+    assert directory.is_blind(clock.us)
+    await directory.refresh_if_changed()
+    assert not directory.is_blind(clock.us + 5_000_000)
+    assert directory.is_blind(clock.us + 5_000_001)
+
+
+async def test_looks_that_fail_end_in_blindness_and_a_good_one_ends_it(path: Path) -> None:
+    clock = FakeClock()
+    _, digest = add_key(path, "acme")
+    directory = Directory(path, clock)
+    stop = asyncio.Event()
+    watching = asyncio.ensure_future(directory.watch(stop, interval_s=0.005))
+    await until(lambda: directory.principal(digest) is not None)
+
+    path.rename(path.with_suffix(".gone"))
+    with pytest.raises(StoreUnavailable):
+        await directory.refresh_if_changed()
+    clock.us += 5_000_001
+    assert directory.is_blind(clock.us)
+
+    path.with_suffix(".gone").rename(path)
+    await until(lambda: not directory.is_blind(clock.us))
+    stop.set()
+    await watching
+
+
+async def test_a_new_key_and_its_revocation_are_seen_within_a_second_under_load(
+    path: Path,
+) -> None:
+    """With the default interval, while the writer commits without a pause."""
+    key, _ = add_key(path, "acme")
+    directory = Directory(path, SystemClock())
+    stop = asyncio.Event()
+    async with writing(path, key):
+        watching = asyncio.ensure_future(directory.watch(stop))
+        new, digest = await asyncio.to_thread(add_key, path, "acme")
+        assert await until(lambda: directory.principal(digest) is not None) < 1
+        await asyncio.to_thread(revoke, path, new)
+        assert await until(lambda: directory.principal(digest) is None) < 1
+        assert not directory.is_blind(SystemClock().now_us())
+        stop.set()
+        await watching
+
+
+@asynccontextmanager
+async def writing(path: Path, key: Key) -> AsyncIterator[None]:
+    """Keep the writer busy with openings."""
+    opening = Opening(
+        "", key.tenant_id, key.id, "chat", "m", "rev", TokenPrices("USD", 1, 1, 1), streamed=False
+    )
+    writer = Writer(path)
+    writer.start()
+    ledger = Ledger(writer, SystemClock(), "boot_1")
+
+    async def work(worker: int) -> None:
+        for number in range(1_000_000):
+            await ledger.open(replace(opening, request_id=f"{worker}-{number}"))
+
+    working = [asyncio.ensure_future(work(worker)) for worker in range(16)]
+    yield
+    for task in working:
+        task.cancel()
+    await asyncio.gather(*working, return_exceptions=True)
+    writer.close()
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 5) -> float:
+    """Wait for a condition; how long it took, in seconds."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < limit_s
+        await asyncio.sleep(0.005)
+    return time.monotonic() - began

@@ -1,0 +1,126 @@
+"""The database file: how it's made, brought up to date and opened."""
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from gateway.store.connection import open_for_reading, open_for_writing, transaction
+from gateway.store.errors import StoreTooNew, StoreUnavailable
+from gateway.store.migrate import migrate
+from gateway.store.schema import metadata
+
+SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql NOT NULL"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "bulk head 100%.db"  # a name that a URI and an ini file would mangle
+
+
+def test_migrations_from_empty_end_at_the_schema(path: Path, tmp_path: Path) -> None:
+    migrate(path)
+    plain = tmp_path / "plain.db"
+    engine = create_engine(f"sqlite:///{plain}")
+    metadata.create_all(engine)
+    engine.dispose()
+    with closing(sqlite3.connect(path)) as migrated, closing(sqlite3.connect(plain)) as created:
+        found = dict(migrated.execute(SCHEMA).fetchall())
+        found.pop("alembic_version")
+        assert found == dict(created.execute(SCHEMA).fetchall())
+
+
+def test_a_second_migration_changes_nothing(path: Path) -> None:
+    migrate(path)
+    before = path.read_bytes()
+    migrate(path)
+    assert path.read_bytes() == before
+
+
+def test_the_database_is_for_its_owner_alone(path: Path) -> None:
+    migrate(path)
+    with closing(open_for_writing(path)) as db, transaction(db):
+        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert len(modes) == 4  # the file, its log, the log's index, our lock
+    assert set(modes.values()) == {0o600}
+
+
+def test_several_processes_may_migrate_at_once(path: Path) -> None:
+    code = "import sys, pathlib; from gateway.store.migrate import migrate as m; "
+    code += "m(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-W", "error", "-c", code, str(path)]
+    children = [subprocess.Popen(command) for _ in range(3)]
+    assert [child.wait(30) for child in children] == [0, 0, 0]
+    with closing(open_for_reading(path)) as db:
+        assert db.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+
+
+def test_a_database_of_newer_code_is_refused(path: Path) -> None:
+    migrate(path)
+    with closing(open_for_writing(path)) as db:
+        db.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreTooNew, match=r"schema 9999.*run the newer version"):
+        migrate(path)
+
+
+def test_what_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    path.write_text("precious notes " * 100)
+    with pytest.raises(StoreUnavailable, match=r"can't be"):
+        migrate(path)
+    assert path.read_text() == "precious notes " * 100
+
+
+def test_opening_does_not_create(path: Path) -> None:
+    for open_ in (open_for_reading, open_for_writing):
+        with pytest.raises(StoreUnavailable, match="can't be opened"):
+            open_(path)
+    assert not path.exists()
+
+
+def test_a_reader_cannot_write(path: Path) -> None:
+    migrate(path)
+    with closing(open_for_reading(path)) as db, pytest.raises(sqlite3.OperationalError):
+        db.execute("UPDATE directory_version SET version = 7")
+
+
+def test_a_writing_connection_is_durable_and_checks_foreign_keys(path: Path) -> None:
+    migrate(path)
+    with closing(open_for_writing(path)) as db:
+        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        settings = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+    assert settings == ["wal", 2, 1, 5000]
+
+
+def test_every_table_is_strict(path: Path) -> None:
+    migrate(path)
+    with closing(open_for_reading(path)) as db:
+        tables = db.execute("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")
+        lax = {name for name, strict in tables if not strict}
+    assert lax == {"alembic_version", "sqlite_schema"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "INSERT INTO tenant VALUES ('tn_2', 'globex', 0, 0)",
+        "UPDATE tenant SET name = 'initech'",
+        "INSERT INTO api_key VALUES ('key_2', 'tn_1', x'02', 'h', 'n', 0, NULL)",
+        "UPDATE api_key SET revoked_at = 1",
+        "DELETE FROM api_key",
+    ],
+)
+def test_any_change_of_a_tenant_or_key_moves_the_directory_version(path: Path, change: str) -> None:
+    migrate(path)
+    version = "SELECT version FROM directory_version"
+    with closing(open_for_writing(path)) as db:
+        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
+        db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
+        (before,) = db.execute(version).fetchone()
+        db.execute(change)
+        assert db.execute(version).fetchone() == (before + 1,)
