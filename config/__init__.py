@@ -1,0 +1,1 @@
+"""The configuration that ships with Bulkhead: `bulkhead.toml`."""

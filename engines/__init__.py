@@ -1,0 +1,1 @@
+"""Models behind one protocol. Knows tensors; never HTTP, identity or money."""

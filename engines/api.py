@@ -1,0 +1,170 @@
+"""The boundary between an engine and whoever drives it: token ids in, token ids out.
+
+An engine is told prompts as token ids, limits, and an opaque *domain*; it is never told text,
+HTTP, tenants or money. Standard library only, so that every package may import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class FinishReason(StrEnum):
+    """Why a request ended, in OpenAI's words where they have one."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+class EngineError(Exception):
+    """Base of all that an engine reports. `code` is stable and crosses process borders."""
+
+    code = "engine_error"
+
+
+class RequestRefused(EngineError):
+    """The request can never run here: nothing was queued."""
+
+    code = "invalid_request"
+
+
+class ContextLengthExceeded(RequestRefused):
+    """Prompt and answer together don't fit the model's context (or the whole page pool)."""
+
+    code = "context_length_exceeded"
+
+
+class KvIntegrityAbort(EngineError):
+    """A page tag differed from the one recorded: this request was stopped before it read it."""
+
+    code = "kv_integrity_abort"
+
+
+class EngineFailed(EngineError):
+    """The engine itself broke; it answers nothing any more and must be replaced."""
+
+    code = "engine_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen. Temperature 0 is greedy; `seed` fixes the draw of each position."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One sequence to generate. Cached pages are shared inside `domain` and nowhere else."""
+
+    id: str
+    domain: str
+    prompt: tuple[int, ...]
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one step produced for one request.
+
+    `token_ids` includes the end-of-turn token when the model chose it. `cached_tokens` is set once,
+    when the request is admitted (which may be an output without tokens): prompt tokens whose pages
+    were reused. `error` is set exactly when `finish` is ERROR.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...] = ()
+    finish: FinishReason | None = None
+    cached_tokens: int | None = None
+    error: EngineError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Gauges and counters of one engine since it started. Pages are physical."""
+
+    waiting: int = 0
+    running: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    aborted: int = 0
+    pages: Mapping[str, int] = field(default_factory=dict)  # state -> count
+    tag_pages_checked: int = 0
+    tag_mismatches: int = 0
+    integrity_aborts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat, already reduced to text."""
+
+    role: str
+    content: str
+
+
+class Decoder(Protocol):
+    """Turns one request's tokens into text, never splitting a character."""
+
+    def push(self, token_id: int) -> str:
+        """Text that this token completes: "" inside a character and for control tokens."""
+        ...
+
+    def flush(self) -> str:
+        """What was left unfinished when the request ended, with U+FFFD for broken bytes."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back. Control tokens written in user text are encoded as plain text."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Render the model's chat template, with the opening of the assistant's turn."""
+        ...
+
+    def decoder(self) -> Decoder: ...
+
+
+class Engine(Protocol):
+    """One model. Driven from one thread: `add` and `abort` between calls of `step`."""
+
+    tokenizer: Tokenizer
+    max_context_tokens: int  # prompt and answer of one request together
+
+    def add(self, request: Request) -> None:
+        """Queue a request. Raises RequestRefused if it can never run."""
+        ...
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request and free its pages. Unknown or ended ids are fine: nothing follows."""
+        ...
+
+    def has_work(self) -> bool: ...
+
+    def step(self) -> list[Output]:
+        """Run one batch. Raises EngineFailed when the engine can't go on."""
+        ...
+
+    def stats(self) -> Stats: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What a factory needs to build an engine. `options` are the engine's own."""
+
+    model: str
+    path: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)

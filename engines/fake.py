@@ -1,0 +1,170 @@
+"""A whole engine without torch: for tests of the gateway and the runtime, and for demos.
+
+It answers a prompt with the prompt's own tokens, over and over: what comes back is known, every
+token is counted, and cached prefixes are per domain, in whole pages, as the real engine's are.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engines.api import (
+    ContextLengthExceeded,
+    EngineFailed,
+    EngineSpec,
+    FinishReason,
+    KvIntegrityAbort,
+    Message,
+    Output,
+    Request,
+    RequestRefused,
+    Stats,
+)
+
+PAGE_SIZE = 16
+
+
+class ByteDecoder:
+    """Bytes to text; a character leaves when its last byte is there."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+
+    def push(self, token_id: int) -> str:
+        """See engines.api.Decoder."""
+        self._pending += bytes([token_id])
+        try:
+            text = self._pending.decode()
+        except UnicodeDecodeError as fault:
+            if fault.reason == "unexpected end of data":
+                return ""
+            text = self._pending.decode(errors="replace")
+        self._pending = b""
+        return text
+
+    def flush(self) -> str:
+        """See engines.api.Decoder."""
+        text, self._pending = self._pending.decode(errors="replace"), b""
+        return text
+
+
+class ByteTokenizer:
+    """One token a byte of UTF-8. A chat is its last message."""
+
+    def encode(self, text: str) -> list[int]:
+        """See engines.api.Tokenizer."""
+        return list(text.encode())
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """See engines.api.Tokenizer."""
+        return self.encode(messages[-1].content)
+
+    def decoder(self) -> ByteDecoder:
+        """See engines.api.Tokenizer."""
+        return ByteDecoder()
+
+
+COUNTS = ("steps", "prompt_tokens", "cached_tokens", "output_tokens", "aborted")
+
+
+@dataclass(slots=True)
+class Running:
+    """One request in progress."""
+
+    request: Request
+    done: int = 0
+    admitted: bool = False
+
+
+@dataclass(slots=True)
+class FakeEngine:
+    """See the module. `step_s` is how long a step takes; prompts that begin with a word of
+    `faults` end as it says: `integrity`, `engine` (the engine fails) or `exit` (the process does).
+    """
+
+    max_context_tokens: int = 8192
+    step_s: float = 0.0
+    max_running: int = 64
+    faults: bool = False
+    tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
+    _requests: dict[str, Running] = field(default_factory=dict)
+    _cache: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+    _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+
+    def add(self, request: Request) -> None:
+        """See engines.api.Engine."""
+        if not request.prompt:
+            raise RequestRefused("the prompt is empty")
+        if len(request.prompt) + request.sampling.max_tokens > self.max_context_tokens:
+            raise ContextLengthExceeded(f"more than {self.max_context_tokens} tokens")
+        self._requests[request.id] = Running(request)
+
+    def abort(self, request_id: str) -> None:
+        """See engines.api.Engine."""
+        if self._requests.pop(request_id, None):
+            self._counts["aborted"] += 1
+
+    def has_work(self) -> bool:
+        """See engines.api.Engine."""
+        return bool(self._requests)
+
+    def step(self) -> list[Output]:
+        """One token for each of the oldest `max_running` requests."""
+        time.sleep(self.step_s)
+        self._counts["steps"] += 1
+        running = list(self._requests.values())[: self.max_running]
+        return [self._advance(one) for one in running]
+
+    def _advance(self, one: Running) -> Output:
+        request, cached = one.request, None
+        if not one.admitted:
+            one.admitted, cached = True, self._admit(request)
+        elif self.faults and one.done >= 3:
+            self._fail(request)
+        token = request.prompt[one.done % len(request.prompt)]
+        one.done += 1
+        self._counts["output_tokens"] += 1
+        finish = FinishReason.LENGTH if one.done == request.sampling.max_tokens else None
+        if finish:
+            self._requests.pop(request.id)
+        if self.faults and one.done > 3 and bytes(request.prompt).startswith(b"integrity"):
+            self._requests.pop(request.id, None)
+            error = KvIntegrityAbort("a page tag differed from the one recorded")
+            return Output(request.id, finish=FinishReason.ERROR, error=error)
+        return Output(request.id, (token,), finish, cached)
+
+    def _fail(self, request: Request) -> None:
+        prompt = bytes(request.prompt)
+        if prompt.startswith(b"engine"):
+            raise EngineFailed("told to fail")
+        if prompt.startswith(b"exit"):
+            os._exit(9)
+
+    def _admit(self, request: Request) -> int:
+        pages = [request.prompt[:end] for end in range(PAGE_SIZE, len(request.prompt), PAGE_SIZE)]
+        hits = 0
+        while hits < len(pages) and (request.domain, pages[hits]) in self._cache:
+            hits += 1
+        self._cache.update((request.domain, page) for page in pages)
+        self._counts["prompt_tokens"] += len(request.prompt)
+        self._counts["cached_tokens"] += hits * PAGE_SIZE
+        return hits * PAGE_SIZE
+
+    def stats(self) -> Stats:
+        """See engines.api.Engine."""
+        counts: dict[str, Any] = dict(self._counts)
+        return Stats(running=len(self._requests), **counts)
+
+    def close(self) -> None:
+        """See engines.api.Engine."""
+        self._requests.clear()
+
+
+def create(spec: EngineSpec) -> FakeEngine:
+    """The registry's factory."""
+    options: dict[str, Any] = dict(spec.options)
+    return FakeEngine(**options)

@@ -1,0 +1,1 @@
+"""HTTP in, HTTP out: tenants, keys, catalog, relay, ledger. Knows no tensor."""

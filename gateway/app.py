@@ -1,0 +1,155 @@
+"""create_app: the only place where the gateway's parts are wired together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import IO, Any
+
+import structlog
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from gateway.auth import Authenticator
+from gateway.catalog import catalog_of
+from gateway.clock import SYSTEM_CLOCK
+from gateway.env import Env
+from gateway.hosts import HostDirectory
+from gateway.ids import new_id
+from gateway.ledger import Ledger
+from gateway.relay import Relay
+from gateway.store.migrate import migrate
+from gateway.store.writer import Writer
+from gateway.tenants import Directory
+from gateway.v1 import V1
+from runtime import keyring, logs, settings as config, state
+from runtime.capability import Signer
+from runtime.node import CAPABILITY_LABEL
+from runtime.settings import Settings
+
+log = structlog.get_logger()
+
+DATABASE = "bulkhead.db"
+LOCK_WAIT_S = 10.0
+PARENT_POLL_S = 0.25
+
+
+def create_app(settings: Settings) -> Starlette:
+    """The gateway as an ASGI app."""
+    v1 = V1()
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with open_env(settings) as env:
+            v1.env = env
+            yield
+
+    async def healthz(_: Request) -> Response:
+        """This process runs."""
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_: Request) -> Response:
+        """Every model can answer, and keys can be checked."""
+        return readiness(v1.env)
+
+    return Starlette(
+        routes=[Route("/healthz", healthz), Route("/readyz", readyz), Mount("/", v1)],
+        lifespan=lifespan,
+    )
+
+
+def from_environment() -> Starlette:
+    """The app of a server's worker process, which finds its settings in the environment."""
+    logs.configure()
+    settings, _ = config.load()
+    return create_app(settings)
+
+
+def readiness(env: Env | None) -> Response:
+    """200, or 503 with what is missing."""
+    missing = ["starting"] if env is None else []
+    if env is not None:
+        if env.directory.is_blind(env.clock.now_us()):
+            missing.append("store")
+        missing += [d.id for d in env.catalog if not d.is_attached and not env.hosts.ready(d.id)]
+    body = {"status": "ready" if not missing else "not ready", "missing": missing}
+    return JSONResponse(body, 503 if missing else 200)
+
+
+@asynccontextmanager
+async def open_env(settings: Settings) -> AsyncIterator[Env]:
+    """Build the parts, in the order they need each other; take them down in reverse."""
+    root = keyring.load(settings.state_dir, settings.root_secret)
+    database = settings.state_dir / DATABASE
+    async with AsyncExitStack() as stack:
+        stack.enter_context(await _own_store(settings))
+        await to_thread.run_sync(migrate, database)
+        writer = Writer(database)
+        writer.start()
+        stack.push_async_callback(to_thread.run_sync, writer.close)
+        ledger = Ledger(writer, SYSTEM_CLOCK, boot_id=new_id("boot"))
+        if orphans := await ledger.reap_orphans():
+            log.warning("orphans_reaped", records=orphans)
+        directory = Directory(database, SYSTEM_CLOCK, include_demo=settings.dev)
+        await directory.refresh_if_changed()
+        await _background(stack, directory.watch(asyncio.Event()))
+        relay_settings = settings.file.relay
+        hosts = HostDirectory(str(state.node_socket(settings.state_dir)), relay_settings.connect_s)
+        stack.push_async_callback(hosts.aclose)
+        await _background(stack, hosts.follow())
+        signer = Signer(root.derive(CAPABILITY_LABEL))
+        relay = Relay(hosts, signer, root.derive("cache-salt"), relay_settings)
+        stack.push_async_callback(relay.aclose)
+        await _background(stack, _die_with_parent())
+        yield Env(
+            auth=Authenticator(
+                directory, SYSTEM_CLOCK, root.derive("key-pepper"), root.derive("domain")
+            ),
+            catalog=catalog_of(settings.file.models, settings.secrets),
+            clock=SYSTEM_CLOCK,
+            directory=directory,
+            hosts=hosts,
+            ledger=ledger,
+            relay=relay,
+            database=database,
+            max_body_bytes=settings.file.server.max_body_bytes,
+            keep_alive_s=relay_settings.keep_alive_s,
+        )
+
+
+async def _own_store(settings: Settings) -> IO[str]:
+    """Be the one gateway of this SQLite store; one that was just killed may take a moment to go."""
+    deadline = asyncio.get_running_loop().time() + LOCK_WAIT_S
+    while True:
+        try:
+            return state.own(settings.state_dir, "gateway")
+        except state.StateInUse:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+
+
+async def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine until the stack is left."""
+    task = asyncio.create_task(work)
+
+    async def end() -> None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    stack.push_async_callback(end)
+
+
+async def _die_with_parent() -> None:
+    """A worker whose server was killed must not hold its port and its store."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        await asyncio.sleep(PARENT_POLL_S)
+    log.error("parent_gone")
+    os._exit(1)

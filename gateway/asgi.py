@@ -1,0 +1,168 @@
+"""One HTTP exchange of the `/v1` routes, straight on ASGI: the hot path pays for nothing else.
+
+A Call reads the request once, notices the client leaving, and writes the answer: JSON, or events
+that start late enough for a failure before the first of them to have a status of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from gateway.errors import BodyTooLarge, Refusal, UnsupportedEncoding
+from gateway.ids import new_id
+from runtime.wire import KEEP_ALIVE
+
+encode = msgspec.json.Encoder().encode
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class ClientGone(Exception):
+    """The client left before the end of its answer. Nobody is there to be told."""
+
+
+class Call:
+    """A request and its answer. `notes` become the request's log line."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.id = new_id("req")
+        self.began = time.perf_counter()
+        self.notes: dict[str, Any] = {}
+        self.status = 0  # 0 until the answer has started
+        self._receive = receive
+        self._send = send
+        self._streaming = False
+        self._last_write = self.began
+        self._writing = asyncio.Lock()
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+
+    def header(self, name: bytes) -> str:
+        """A request header, or ""."""
+        return self._headers.get(name, b"").decode("latin-1")
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body. Raises BodyTooLarge before more than `limit` bytes are held."""
+        if self.header(b"content-encoding") not in ("", "identity"):
+            raise UnsupportedEncoding("send the body uncompressed")
+        declared = self.header(b"content-length")
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        parts, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise _too_large(limit)
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Cancels what runs inside once the client leaves: ClientGone. The body must be read."""
+        task = asyncio.current_task()
+        assert task is not None
+        gone = False
+
+        async def watch() -> None:
+            nonlocal gone
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+            gone = True
+            task.cancel()
+
+        watcher = asyncio.create_task(watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not gone:
+                raise
+            task.uncancel()
+            raise ClientGone from None
+        finally:
+            watcher.cancel()
+
+    async def send_json(self, status: int, body: bytes, headers: Headers | None = None) -> None:
+        """A whole JSON answer."""
+        length = (b"content-length", b"%d" % len(body))
+        await self._start(
+            status, [(b"content-type", b"application/json"), length, *(headers or [])]
+        )
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def stream(self, status: int, content_type: bytes, chunks: AsyncIterator[bytes]) -> None:
+        """An answer whose length isn't known."""
+        await self._start(status, [(b"content-type", content_type)])
+        async for chunk in chunks:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def event(self, data: bytes) -> None:
+        """Write events, starting the stream with the first."""
+        async with self._writing:
+            if not self._streaming:
+                self._streaming = True
+                await self._start(
+                    200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+                )
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            self._last_write = time.perf_counter()
+
+    async def end(self, data: bytes = b"") -> None:
+        """Write the last events and end the stream."""
+        if data:
+            await self.event(data)
+        async with self._writing:
+            await self._send({"type": "http.response.body", "body": b""})
+
+    @asynccontextmanager
+    async def kept_alive(self, every_s: float) -> AsyncIterator[None]:
+        """Writes a comment whenever the stream has been silent for so long."""
+        self._last_write = time.perf_counter()
+
+        async def tick() -> None:
+            while True:
+                silent_s = time.perf_counter() - self._last_write
+                if silent_s >= every_s:
+                    await self.event(KEEP_ALIVE)
+                else:
+                    await asyncio.sleep(every_s - silent_s)
+
+        ticker = asyncio.create_task(tick())
+        try:
+            yield
+        finally:
+            ticker.cancel()
+            with suppress(asyncio.CancelledError, OSError):
+                await ticker
+
+    async def fail(self, fault: Refusal) -> None:
+        """Tell the client: by status if that's still open, else by an error event and no [DONE]."""
+        self.notes["code"] = fault.code
+        if not self.status:
+            retry = fault.row.retry_after_s
+            headers = [(b"retry-after", b"%d" % retry)] if retry is not None else None
+            await self.send_json(fault.row.status, encode(fault.body()), headers)
+        elif self._streaming:
+            await self.end(b"data: " + encode(fault.body()) + b"\n\n")
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self.status = status
+        ours = [(b"x-request-id", self.id.encode())]
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": headers + ours}
+        )
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body is over {limit} bytes, which is the most this gateway reads")

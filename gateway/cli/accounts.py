@@ -1,0 +1,130 @@
+"""`bulkhead tenants` and `bulkhead keys`. A running gateway notices within a second."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import click
+
+from gateway import tenants as accounts
+from gateway.cli.options import database, load, places, table
+from runtime import keyring
+from runtime.settings import Settings
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
+
+
+def pepper(settings: Settings) -> bytes:
+    """What key digests are keyed with."""
+    return keyring.load(settings.state_dir, settings.root_secret).derive("key-pepper")
+
+
+@click.group()
+def tenants() -> None:
+    """Tenants: who is billed."""
+
+
+@tenants.command("create")
+@click.argument("name")
+@places
+@as_json
+def create_tenant(name: str, config: Path | None, state_dir: Path | None, as_json: bool) -> None:
+    """Add a tenant."""
+    with database(load(config, state_dir)) as db:
+        tenant = accounts.create_tenant(db, name)
+    if as_json:
+        click.echo(json.dumps({"id": tenant.id, "name": tenant.name}))
+    else:
+        click.echo(f"Created tenant {tenant.name} ({tenant.id}).")
+        click.echo(f"Give it a key: bulkhead keys create {tenant.name}")
+
+
+@tenants.command("list")
+@places
+@as_json
+def list_tenants(config: Path | None, state_dir: Path | None, as_json: bool) -> None:
+    """All tenants."""
+    with database(load(config, state_dir)) as db:
+        found = accounts.list_tenants(db)
+    if as_json:
+        rows = [{"id": t.id, "name": t.name, "demo": t.is_demo} for t in found]
+        click.echo(json.dumps(rows))
+    else:
+        lines = [(t.name, t.id, "demo" if t.is_demo else "") for t in found]
+        click.echo(table(lines, ("NAME", "ID", "")))
+
+
+@click.group()
+def keys() -> None:
+    """API keys: how a tenant's programs prove who they are."""
+
+
+@keys.command("create")
+@click.argument("tenant")
+@click.option("--name", default="default", show_default=True, help="What the key is for.")
+@places
+@as_json
+def create_key(
+    tenant: str, name: str, config: Path | None, state_dir: Path | None, as_json: bool
+) -> None:
+    """Add a key to TENANT. The secret is shown now and never again."""
+    settings = load(config, state_dir)
+    with database(settings) as db:
+        key, secret = accounts.create_key(db, tenant, name, pepper(settings))
+    if as_json:
+        click.echo(json.dumps({"id": key.id, "tenant_id": key.tenant_id, "secret": secret}))
+    else:
+        click.echo(
+            f"Created key {key.id} for {tenant}. Keep this secret; it is shown only once:", err=True
+        )
+        click.echo(secret)
+
+
+@keys.command("list")
+@click.argument("tenant")
+@places
+@as_json
+def list_keys(tenant: str, config: Path | None, state_dir: Path | None, as_json: bool) -> None:
+    """The keys of TENANT, without their secrets."""
+    with database(load(config, state_dir)) as db:
+        found = accounts.list_keys(db, tenant)
+    if as_json:
+        rows = [
+            {
+                "id": k.id,
+                "name": k.name,
+                "hint": k.hint,
+                "created_at": when(k.created_at),
+                "revoked_at": when(k.revoked_at),
+            }
+            for k in found
+        ]
+        click.echo(json.dumps(rows))
+    else:
+        lines = [(k.id, k.name, k.hint, when(k.created_at) or "", status(k)) for k in found]
+        click.echo(table(lines, ("ID", "NAME", "KEY", "CREATED", "STATUS")))
+
+
+@keys.command("revoke")
+@click.argument("key_id")
+@places
+def revoke_key(key_id: str, config: Path | None, state_dir: Path | None) -> None:
+    """End a key, at once and for good."""
+    with database(load(config, state_dir)) as db:
+        key = accounts.revoke_key(db, key_id)
+    click.echo(f"Revoked {key.id} ({key.hint}).")
+
+
+def status(key: accounts.Key) -> str:
+    """Live, or since when not."""
+    return f"revoked {when(key.revoked_at)}" if key.revoked_at else "live"
+
+
+def when(us: int | None) -> str | None:
+    """A time for people and machines: RFC 3339, UTC, in seconds."""
+    if us is None:
+        return None
+    moment = datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

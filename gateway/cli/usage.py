@@ -1,0 +1,88 @@
+"""`bulkhead usage export`: the ledger's rows, as a file or on stdout."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from gateway import tenants as accounts
+from gateway.cli.options import DATABASE, database, load, places
+from gateway.export import export
+
+US = 1_000_000
+
+
+class Moment(click.ParamType[int]):
+    """A UTC day or an RFC 3339 time, as microseconds."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """See click."""
+        if isinstance(value, int):
+            return value
+        try:
+            moment = datetime.datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(
+                f"{value!r} is not a time such as 2026-11-01 or 2026-11-01T12:00:00Z", param, ctx
+            )
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return int(moment.timestamp()) * US
+
+
+@click.group()
+def usage() -> None:
+    """What tenants used."""
+
+
+@usage.command("export")
+@click.option("--tenant", help="One tenant's rows. Default: everyone's.")
+@click.option(
+    "--format", "fmt", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True
+)
+@click.option(
+    "--from", "start", type=Moment(), default="1970-01-01", help="First moment. Default: all."
+)
+@click.option("--to", "end", type=Moment(), default="9999-12-31", help="First moment after.")
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: stdout."
+)
+@places
+def export_usage(  # noqa: PLR0913 - one argument an option
+    tenant: str | None,
+    fmt: Literal["csv", "jsonl"],
+    start: int,
+    end: int,
+    output: Path | None,
+    config: Path | None,
+    state_dir: Path | None,
+) -> None:
+    """One row for each settled request, in a fixed order."""
+    settings = load(config, state_dir)
+    with database(settings) as db:
+        tenant_id = _tenant_id(accounts.list_tenants(db), tenant) if tenant else None
+    rows = export(settings.state_dir / DATABASE, tenant_id, start, end, fmt)
+    if output is None:
+        for chunk in rows:
+            sys.stdout.buffer.write(chunk)
+        return
+    with output.open("wb") as file:
+        file.writelines(rows)
+    click.echo(f"Wrote {output}.", err=True)
+
+
+def _tenant_id(found: list[accounts.Tenant], name: str) -> str:
+    for tenant in found:
+        if tenant.name == name:
+            return tenant.id
+    raise accounts.NoSuchTenant(
+        f"There is no tenant {name!r}: list them with `bulkhead tenants list`."
+    )

@@ -1,0 +1,79 @@
+"""THE request, top to bottom: POST /v1/chat/completions and /v1/completions.
+
+1. who is calling, or 401            auth
+2. what is asked, or 400             schema
+3. which deployment, or 404          catalog
+4. an open row in the ledger         meter, ledger
+5. a place at an engine, or 503      relay, hosts
+6. the answer, passed on as it comes relay, sse
+7. the row settled, durable before the end of the answer leaves
+
+Whatever happens on the way, the row is settled once (4 is left through 7), and a client that leaves
+ends the engine's work: everything under `watched` is cancelled, and closes what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+from gateway.asgi import Call
+from gateway.env import Env
+from gateway.ledger import Opening
+from gateway.meter import Entry, Meter
+from gateway.relay import Errand
+from gateway.schema import Ask
+from runtime.wire import DONE
+
+
+async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
+    """Answer one request. Raises Refusal, or ClientGone."""
+    principal = env.auth.principal(call.header(b"authorization"))
+    call.notes |= {"tenant": principal.tenant_id, "key": principal.key_id}
+    ask = decode(await call.body(env.max_body_bytes))
+    deployment = env.catalog.deployment(ask.model)
+    call.notes |= {"model": deployment.id, "stream": ask.stream}
+    opening = Opening(
+        request_id=call.id,
+        tenant_id=principal.tenant_id,
+        api_key_id=principal.key_id,
+        operation=ask.operation,
+        model_id=deployment.id,
+        model_revision=deployment.revision,
+        prices=deployment.prices,
+        streamed=ask.stream,
+    )
+    errand = Errand(ask, deployment, env.auth.domain(principal), call.id)
+    entry = Entry(env.ledger, opening, Meter(env.clock), errand)
+    try:
+        async with call.watched(), entry:
+            await (_stream(env, call, entry) if ask.stream else _whole(env, call, entry))
+    finally:
+        call.notes |= entry.summary()
+
+
+async def _stream(env: Env, call: Call, entry: Entry) -> None:
+    meter, tail = entry.meter, b""
+    async with (
+        call.kept_alive(env.keep_alive_s),
+        aclosing(env.relay.stream(entry.errand)) as batches,
+    ):
+        async for batch in batches:
+            ready = b""
+            for frame in batch:
+                meter.see(frame)
+                ready += frame.data
+                tail = frame.tail or tail
+            if ready:
+                await call.event(ready)
+                meter.handed_over()
+    await entry.settle()
+    await call.end((tail if entry.errand.ask.include_usage else b"") + DONE)
+
+
+async def _whole(env: Env, call: Call, entry: Entry) -> None:
+    answer = await env.relay.whole(entry.errand)
+    entry.meter.final = answer.usage
+    entry.meter.finish_reason = answer.finish_reason
+    await entry.settle()
+    await call.send_json(200, answer.body)

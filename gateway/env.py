@@ -1,0 +1,30 @@
+"""The objects that handlers are given, built once in `app`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.auth import Authenticator
+from gateway.catalog import Catalog
+from gateway.clock import Clock
+from gateway.hosts import HostDirectory
+from gateway.ledger import Ledger
+from gateway.relay import Relay
+from gateway.tenants import Directory
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """One gateway process's parts."""
+
+    auth: Authenticator
+    catalog: Catalog
+    clock: Clock
+    directory: Directory
+    hosts: HostDirectory
+    ledger: Ledger
+    relay: Relay
+    database: Path
+    max_body_bytes: int
+    keep_alive_s: float

@@ -1,0 +1,150 @@
+"""Every way to refuse a request, and the one table from it to HTTP.
+
+Refusal
+├── BadRequest              the body or a field of it is wrong
+│   ├── UnknownField        a field that no client of ours may send
+│   ├── Unsupported         documented by OpenAI, but it would change the answer and we can't
+│   └── ContextTooLong      prompt and answer don't fit the model
+├── BodyTooLarge            refused before it is read whole
+├── UnsupportedEncoding     a compressed body
+├── Unauthorized            no key, or none of ours
+├── NotFound                no such route
+├── ModelNotFound           unknown, or not the caller's: the two look the same
+├── MethodNotAllowed
+├── Unavailable             no engine can answer now
+│   ├── IntegrityAbort      a page tag differed; the request was stopped before it read the page
+│   └── StoreDown           usage can't be recorded, so nothing is served
+├── UpstreamFailed          the engine broke, or answered nonsense
+├── UpstreamTimeout         the engine was silent too long
+└── Internal                a bug of ours
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class Refusal(Exception):
+    """Base. `message` is for the client: what was wrong, where, and what to do."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self._code = code
+
+    @property
+    def row(self) -> Row:
+        """This error's row in the table."""
+        return TABLE[type(self)]
+
+    @property
+    def code(self) -> str:
+        """The stable code that clients may branch on."""
+        return self._code or self.row.code
+
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error object, all four keys."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.row.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+class BadRequest(Refusal):
+    """The body, or a field of it, is wrong."""
+
+
+class UnknownField(BadRequest):
+    """A field that no client of ours may send."""
+
+
+class Unsupported(BadRequest):
+    """A field of OpenAI's that would change the answer, and that no engine here honours."""
+
+
+class ContextTooLong(BadRequest):
+    """Prompt and answer together don't fit the model."""
+
+
+class BodyTooLarge(Refusal):
+    """The body is over the limit; it was not read whole."""
+
+
+class UnsupportedEncoding(Refusal):
+    """The body is compressed."""
+
+
+class Unauthorized(Refusal):
+    """No key was sent, or none that is valid here."""
+
+
+class NotFound(Refusal):
+    """There is no such route."""
+
+
+class ModelNotFound(Refusal):
+    """The model is unknown, or not for this caller."""
+
+
+class MethodNotAllowed(Refusal):
+    """The route exists, for another method."""
+
+
+class Unavailable(Refusal):
+    """No engine can answer now."""
+
+
+class IntegrityAbort(Unavailable):
+    """The engine stopped the request because a page of its cache was not its own any more."""
+
+
+class StoreDown(Unavailable):
+    """Keys can't be checked or usage can't be recorded."""
+
+
+class UpstreamFailed(Refusal):
+    """The engine broke, or answered what isn't an answer."""
+
+
+class UpstreamTimeout(Refusal):
+    """The engine was silent for too long."""
+
+
+class Internal(Refusal):
+    """A bug of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How an error looks in HTTP. `retry_after_s` is sent as Retry-After."""
+
+    status: int
+    type: str
+    code: str
+    retry_after_s: int | None = None
+
+
+TABLE: dict[type[Refusal], Row] = {
+    BadRequest: Row(400, "invalid_request_error", "invalid_value"),
+    UnknownField: Row(400, "invalid_request_error", "unknown_parameter"),
+    Unsupported: Row(400, "invalid_request_error", "unsupported_parameter"),
+    ContextTooLong: Row(400, "invalid_request_error", "context_length_exceeded"),
+    BodyTooLarge: Row(413, "invalid_request_error", "request_too_large"),
+    UnsupportedEncoding: Row(415, "invalid_request_error", "unsupported_encoding"),
+    Unauthorized: Row(401, "authentication_error", "invalid_api_key"),
+    NotFound: Row(404, "not_found_error", "route_not_found"),
+    ModelNotFound: Row(404, "not_found_error", "model_not_found"),
+    MethodNotAllowed: Row(405, "invalid_request_error", "method_not_allowed"),
+    Unavailable: Row(503, "server_error", "model_unavailable", 2),
+    IntegrityAbort: Row(503, "server_error", "kv_integrity_abort", 1),
+    StoreDown: Row(503, "server_error", "store_unavailable", 2),
+    UpstreamFailed: Row(502, "server_error", "upstream_error"),
+    UpstreamTimeout: Row(504, "server_error", "upstream_timeout"),
+    Internal: Row(500, "server_error", "internal_error"),
+}

@@ -1,0 +1,265 @@
+"""The way to an engine and back: place, send, read. One boundary, OpenAI's wire format.
+
+A request whose connection fails before anything was sent goes to the next host; after that it is
+never sent twice. A refusal of the engine's becomes one of ours, by its code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.catalog import Deployment
+from gateway.errors import (
+    BadRequest,
+    ContextTooLong,
+    IntegrityAbort,
+    Internal,
+    Refusal,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
+from gateway.hosts import HostDirectory, Place
+from gateway.prices import Usage
+from gateway.schema import Ask
+from gateway.sse import (
+    BadFrame,
+    Frame,
+    Read,
+    Splitter,
+    foreign_reader,
+    read_error,
+    read_native,
+    read_usage,
+)
+from gateway.transport import Broken, ConnectFailed, Reply, Transport
+from runtime.capability import Signer
+from runtime.settings import RelaySettings
+from runtime.wire import REQUEST_ID
+
+MAX_ERROR_BYTES = 64 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+PATHS = {"chat": "/chat/completions", "completion": "/completions"}
+ID_PREFIX = {"chat": "chatcmpl", "completion": "cmpl"}
+
+
+@dataclass(slots=True)
+class Errand:
+    """One request for the relay. `host_id` is set once it has a place."""
+
+    ask: Ask
+    deployment: Deployment
+    domain: str
+    request_id: str
+    host_id: str | None = None
+
+    @property
+    def answer_id(self) -> str:
+        """The id that the client sees in the answer."""
+        return f"{ID_PREFIX[self.ask.operation]}-{self.request_id.removeprefix('req_')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An unstreamed answer: the body for the client, and what it says of itself."""
+
+    body: bytes
+    usage: Usage | None
+    finish_reason: str | None
+
+
+class Relay:
+    """Sends errands to hosts of the node, and to servers attached by URL."""
+
+    def __init__(
+        self, hosts: HostDirectory, signer: Signer, salt_key: bytes, settings: RelaySettings
+    ) -> None:
+        self._hosts = hosts
+        self._signer = signer
+        self._salt_key = salt_key
+        self._settings = settings
+        self._attached: dict[str, Place] = {}
+
+    async def stream(self, errand: Errand) -> AsyncGenerator[list[Frame]]:
+        """The answer's frames, as many at a time as came together. Raises Refusal.
+
+        Ends after the frame that says done; a stream that stops before it is UpstreamFailed.
+        """
+        read = self._reader(errand)
+        splitter = Splitter()
+        try:
+            async with self._reply(errand) as reply:
+                chunks = reply.chunks()
+                while (chunk := await self._next(chunks)) is not None:
+                    frames = [read(event) for event in splitter.push(chunk)]
+                    yield _checked(frames)
+                    if frames and frames[-1].done:
+                        return
+        except (Broken, BadFrame) as fault:
+            raise UpstreamFailed(f"the engine's stream broke: {fault}") from None
+        raise UpstreamFailed("the engine's stream ended before the answer did")
+
+    async def whole(self, errand: Errand) -> Whole:
+        """The unstreamed answer. Raises Refusal."""
+        try:
+            async with self._reply(errand) as reply, self._deadline(self._settings.first_byte_s):
+                body = await reply.read(MAX_ANSWER_BYTES)
+            return _read_whole(body, errand)
+        except (Broken, BadFrame) as fault:
+            raise UpstreamFailed(f"the engine's answer broke: {fault}") from None
+
+    async def aclose(self) -> None:
+        """Close the connections to attached servers."""
+        for place in self._attached.values():
+            await place.transport.aclose()
+
+    @asynccontextmanager
+    async def _reply(self, errand: Errand) -> AsyncIterator[Reply]:
+        """The engine's answer, its status 200. Raises Refusal."""
+        avoid = ""
+        while True:
+            place = await self._place(errand.deployment, avoid)
+            errand.host_id = place.host_id
+            async with AsyncExitStack() as stack:
+                try:
+                    async with self._deadline(self._settings.first_byte_s):
+                        exchange = place.transport.send(*self._request(errand, place))
+                        reply = await stack.enter_async_context(exchange)
+                except ConnectFailed as fault:
+                    if errand.deployment.is_attached:
+                        raise Unavailable(f"the engine can't be reached: {fault}") from None
+                    avoid = place.host_id
+                    continue
+                if reply.status != 200:
+                    raise await _refusal(reply)
+                yield reply
+                return
+
+    async def _place(self, deployment: Deployment, avoid: str) -> Place:
+        if not deployment.is_attached:
+            return await self._hosts.place(deployment.id, self._settings.start_s, avoid=avoid)
+        place = self._attached.get(deployment.id)
+        if place is None:
+            transport = Transport(connect_s=self._settings.connect_s)
+            place = Place(deployment.id, deployment.url, transport)
+            self._attached[deployment.id] = place
+        return place
+
+    def _request(self, errand: Errand, place: Place) -> tuple[str, str, dict[str, str], bytes]:
+        deployment, body = errand.deployment, errand.ask.engine_body()
+        headers = {"content-type": "application/json", REQUEST_ID: errand.request_id}
+        if deployment.is_attached:
+            body |= self._foreign_fields(errand)
+            if deployment.api_key:
+                headers["authorization"] = f"Bearer {deployment.api_key}"
+        else:
+            token = self._signer.mint(errand.domain, deployment.id)
+            headers["authorization"] = f"Bearer {token}"
+        url = place.base_url + PATHS[errand.ask.operation]
+        return "POST", url, headers, msgspec.json.encode(body)
+
+    def _foreign_fields(self, errand: Errand) -> dict[str, Any]:
+        """What another server is told beside the client's own fields; the operator's win."""
+        deployment, ask = errand.deployment, errand.ask
+        fields: dict[str, Any] = {
+            "model": deployment.upstream_model,
+            "max_tokens": ask.max_tokens or deployment.default_max_tokens,
+        }
+        if ask.stream:
+            fields["stream_options"] = {"include_usage": True}
+        if deployment.cache_salt:
+            salt = hmac.new(self._salt_key, errand.domain.encode(), hashlib.sha256)
+            fields["cache_salt"] = salt.hexdigest()
+        return fields | dict(deployment.extra_body)
+
+    def _reader(self, errand: Errand) -> Read:
+        if errand.deployment.is_attached:
+            return foreign_reader(errand.answer_id, errand.deployment.id)
+        return read_native
+
+    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        async with self._deadline(self._settings.idle_s):
+            return await anext(chunks, None)
+
+    @asynccontextmanager
+    async def _deadline(self, seconds: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise UpstreamTimeout(f"the engine was silent for {seconds:g} s") from None
+
+
+def _checked(frames: list[Frame]) -> list[Frame]:
+    for frame in frames:
+        if frame.error is not None:
+            raise refusal_of(*frame.error)
+    return frames
+
+
+def _read_whole(body: bytes, errand: Errand) -> Whole:
+    try:
+        answer: dict[str, Any] = msgspec.json.decode(body)
+        finish = answer["choices"][0]["finish_reason"]
+    except (msgspec.DecodeError, KeyError, IndexError, TypeError):
+        raise BadFrame("not a completion") from None
+    if errand.deployment.is_attached:
+        body = msgspec.json.encode(_ours(answer, errand))
+    return Whole(body, read_usage(answer.get("usage")), finish)
+
+
+ANSWER_FIELDS = ("object", "created", "choices", "usage")
+
+
+def _ours(answer: dict[str, Any], errand: Errand) -> dict[str, Any]:
+    """Another server's answer with our id and model name, and OpenAI's fields alone."""
+    ours = {"id": errand.answer_id, "model": errand.deployment.id}
+    return ours | {name: answer[name] for name in ANSWER_FIELDS if name in answer}
+
+
+async def _refusal(reply: Reply) -> Refusal:
+    body = await reply.read(MAX_ERROR_BYTES)
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = None
+    error = found.get("error") if isinstance(found, dict) else None
+    code, message = read_error(error) if error else ("", "")
+    return refusal_of(code, message, reply.status)
+
+
+BY_CODE: dict[str, type[Refusal]] = {
+    "context_length_exceeded": ContextTooLong,
+    "exceed_context_size_error": ContextTooLong,
+    "kv_integrity_abort": IntegrityAbort,
+    "draining": Unavailable,
+    "invalid_request": BadRequest,
+}
+
+
+def refusal_of(code: str, message: str, status: int = 500) -> Refusal:
+    """An engine's error as ours: by its code, else by its status."""
+    if kind := BY_CODE.get(code):
+        return kind(_told(kind, message))
+    if status in (400, 413, 422):
+        return BadRequest(f"the engine refused the request: {message}")
+    if status in (429, 503):
+        return Unavailable("the engine is at its capacity; try again")
+    if code == "capability_refused":
+        return Internal("the engine did not accept the gateway's capability")
+    return UpstreamFailed("the engine failed")
+
+
+def _told(kind: type[Refusal], message: str) -> str:
+    """What the client is told: a request's own faults in full, ours without details."""
+    if kind is IntegrityAbort:
+        return "the request was stopped because its cache could not be verified; try again"
+    return message or "the engine refused the request"

