@@ -44,7 +44,7 @@ class ModelConfig:
 
     @classmethod
     def from_folder(cls, folder: Path) -> ModelConfig:
-        """Read config.json and generation_config.json. Raises UnsupportedError for another family."""
+        """Read the folder's JSON files. Raises UnsupportedError for another family."""
         config = _read_json(folder / "config.json")
         generation = folder / "generation_config.json"
         eos = _read_json(generation).get("eos_token_id") if generation.is_file() else None

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engines.embedded.config import ModelConfig, UnsupportedError
+from engines.embedded.layers.linear import Linear
 from engines.embedded.models.llama import LayerWeights, LlamaWeights
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ def load(folder: Path, config: ModelConfig, dtype: torch.dtype) -> LlamaWeights:
         hidden = config.hidden_size
         embedding = reader.matrix("model.embed_tokens", config.vocab_size, hidden)
         tied = config.tied_embeddings
+        head = embedding if tied else reader.matrix("lm_head", config.vocab_size, hidden)
         return LlamaWeights(
             embedding=embedding,
             layers=[_layer(reader, config, i) for i in range(config.num_layers)],
             norm=reader.vector("model.norm", hidden),
-            head=embedding if tied else reader.matrix("lm_head", config.vocab_size, hidden),
+            head=Linear(head),
         )
 
 
@@ -51,23 +53,23 @@ def _layer(reader: _Reader, config: ModelConfig, index: int) -> LayerWeights:
     kv_size = config.num_kv_heads * config.head_dim
     return LayerWeights(
         attention_norm=reader.vector(f"{prefix}.input_layernorm", hidden),
-        qkv=torch.cat(
-            [
-                reader.matrix(f"{prefix}.self_attn.q_proj", q_size, hidden),
-                reader.matrix(f"{prefix}.self_attn.k_proj", kv_size, hidden),
-                reader.matrix(f"{prefix}.self_attn.v_proj", kv_size, hidden),
-            ]
+        qkv=_stacked(
+            reader.matrix(f"{prefix}.self_attn.q_proj", q_size, hidden),
+            reader.matrix(f"{prefix}.self_attn.k_proj", kv_size, hidden),
+            reader.matrix(f"{prefix}.self_attn.v_proj", kv_size, hidden),
         ),
-        output=reader.matrix(f"{prefix}.self_attn.o_proj", hidden, q_size),
+        output=Linear(reader.matrix(f"{prefix}.self_attn.o_proj", hidden, q_size)),
         mlp_norm=reader.vector(f"{prefix}.post_attention_layernorm", hidden),
-        gate_up=torch.cat(
-            [
-                reader.matrix(f"{prefix}.mlp.gate_proj", inner, hidden),
-                reader.matrix(f"{prefix}.mlp.up_proj", inner, hidden),
-            ]
+        gate_up=_stacked(
+            reader.matrix(f"{prefix}.mlp.gate_proj", inner, hidden),
+            reader.matrix(f"{prefix}.mlp.up_proj", inner, hidden),
         ),
-        down=reader.matrix(f"{prefix}.mlp.down_proj", hidden, inner),
+        down=Linear(reader.matrix(f"{prefix}.mlp.down_proj", hidden, inner)),
     )
+
+
+def _stacked(*matrices: Tensor) -> Linear:
+    return Linear(torch.cat(matrices))
 
 
 class _Reader:

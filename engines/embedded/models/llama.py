@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from torch.nn.functional import embedding, linear, silu
+from torch.nn.functional import embedding, silu
 
 from engines.embedded.layers.norm import rms_norm
 from engines.embedded.layers.rope import Rope, rotate
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engines.embedded.config import ModelConfig
+    from engines.embedded.layers.linear import Linear
 
 
 class Attention(Protocol):
@@ -27,24 +28,24 @@ class Attention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer. Matrices are [out, in]; q, k and v are stacked, and so are gate and up."""
+    """One layer: q, k and v are stacked into one matrix, and so are gate and up."""
 
     attention_norm: Tensor
-    qkv: Tensor
-    output: Tensor
+    qkv: Linear
+    output: Linear
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Linear
+    down: Linear
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaWeights:
-    """All weights, in the compute dtype. `head` is `embedding` itself when they are tied."""
+    """All weights, in the compute dtype. A tied `head` holds the same numbers as `embedding`."""
 
     embedding: Tensor
     layers: list[LayerWeights]
     norm: Tensor
-    head: Tensor
+    head: Linear
 
 
 class Llama:
@@ -62,18 +63,18 @@ class Llama:
         cos, sin = self._rope.at(positions)
         x = embedding(input_ids, self._weights.embedding)
         for index, layer in enumerate(self._weights.layers):
-            qkv = linear(rms_norm(x, layer.attention_norm, eps), layer.qkv)
+            qkv = layer.qkv(rms_norm(x, layer.attention_norm, eps))
             mixed = attention(index, *self._split(qkv, cos, sin))
-            x = x + linear(mixed, layer.output)
-            gate_up = linear(rms_norm(x, layer.mlp_norm, eps), layer.gate_up)
+            x = x + layer.output(mixed)
+            gate_up = layer.gate_up(rms_norm(x, layer.mlp_norm, eps))
             gate, up = gate_up.chunk(2, dim=-1)
-            x = x + linear(silu(gate).mul_(up), layer.down)
+            x = x + layer.down(silu(gate).mul_(up))
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of the next token in float32: [rows, vocab_size]."""
         normed = rms_norm(hidden, self._weights.norm, self._config.rms_norm_eps)
-        return linear(normed, self._weights.head).float()
+        return self._weights.head(normed).float()
 
     def _split(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         heads, kv_heads = self._config.num_heads, self._config.num_kv_heads

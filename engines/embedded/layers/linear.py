@@ -1,0 +1,36 @@
+"""Matrix products with fixed weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+
+class Linear:
+    """`x @ weight.T` for a weight [out, in] that never changes.
+
+    bf16 weights are laid out once in oneDNN's own order: plain `linear` does that on every call,
+    which costs more than the product itself while few rows decode. Results are the same bits.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.dtype = weight.dtype
+        self._is_packed = weight.dtype == torch.bfloat16 and _can_pack()
+        self._weight = (
+            torch.ops.mkldnn._reorder_linear_weight(weight, None) if self._is_packed else weight
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, in] -> [rows, out]."""
+        if not self._is_packed:
+            return linear(x, self._weight)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+        return product
+
+
+def _can_pack() -> bool:
+    # Ops that torch's own compiler uses: present in every build with oneDNN, but not public.
+    return torch.backends.mkldnn.enabled and all(
+        hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
+    )
