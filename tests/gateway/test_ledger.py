@@ -188,12 +188,17 @@ async def test_an_orphan_cannot_be_settled(
     assert line_rows(path) == []
 
 
+REQUIRED = (
+    "id, request_id, tenant_id, api_key_id, operation, model_id, model_revision, streamed, boot_id,"
+    " currency, input_price_pico, cached_input_price_pico, output_price_pico, opened_at, charge_at"
+)
 CHANGES = [
     "UPDATE usage_record SET amount_pico = 0",
     "UPDATE usage_record SET state = 'open'",
     "UPDATE usage_record SET finish_reason = 'x'",
     "DELETE FROM usage_record",
     "REPLACE INTO usage_record SELECT * FROM usage_record",
+    f"REPLACE INTO usage_record ({REQUIRED}, state) SELECT {REQUIRED}, 'open' FROM usage_record",
 ]
 
 

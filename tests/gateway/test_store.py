@@ -1,9 +1,12 @@
 """The database file: how it's made, brought up to date and opened."""
 
+import fcntl
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -59,6 +62,19 @@ def test_several_processes_may_migrate_at_once(path: Path) -> None:
     assert [child.wait(30) for child in children] == [0, 0, 0]
     with closing(open_for_reading(path)) as db:
         assert db.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+
+
+def test_a_migration_waits_for_another_one(path: Path) -> None:
+    lock = os.open(path.with_name(path.name + ".migrate-lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    waiting = threading.Thread(target=migrate, args=(path,))
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    assert not path.exists()
+    os.close(lock)
+    waiting.join(10)
+    assert path.exists()
 
 
 def test_a_database_of_newer_code_is_refused(path: Path) -> None:
