@@ -1,0 +1,118 @@
+"""A real llama.cpp server over a GGUF file, from the prebuilt wheel `xllamacpp`.
+
+    python -m benchmarks.llama_server --model model.gguf
+
+prints `READY http://127.0.0.1:PORT/v1` once it answers, and ends on SIGTERM or when its stdin
+closes. Continuous batching is on. Its prompt cache in RAM is off; whether a slot keeps the prompt
+it had is each request's own field, `cache_prompt`, and `--cache-prompt` sets what is assumed.
+The wheel is compiled for AVX2: a llama.cpp built for the machine itself may be faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.process import child, python
+
+READY = "READY "
+ANSWER_S = 60.0
+
+
+@contextmanager
+def running(model: Path, **options: int) -> Iterator[str]:
+    """A server in a child process: its base URL, which ends in /v1. Options as on the command
+    line: `port`, `slots`, `threads`, `ctx`, `cache_prompt`. Raises process.ChildFailed.
+    """
+    given = [f"--{name.replace('_', '-')}={value:d}" for name, value in options.items()]
+    command = python("benchmarks.llama_server", f"--model={model.resolve()}", *given)
+    with child(command, READY, wait_s=ANSWER_S) as server:
+        yield server.printed(READY)
+
+
+def main() -> None:
+    options = _options()
+    printer = _stdout_for_us_alone()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    server = _start(options)
+    url = f"{server.listening_address}/v1"
+    _await_answer(f"{url}/models")
+    os.write(printer, f"{READY}{url}\n".encode())
+    threading.Thread(target=_await_end_of_stdin, args=(stop,), daemon=True).start()
+    while not stop.wait(0.5):  # waits in pieces, so that a signal's handler gets its turn
+        pass
+    del server  # its destructor ends its threads
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--slots", type=int, default=32, help="requests at a time")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--ctx", type=int, default=16384, help="tokens, shared out to the slots")
+    parser.add_argument(
+        "--cache-prompt", type=int, default=0, help="1: a slot reuses a common prefix by default"
+    )
+    return parser.parse_args()
+
+
+def _start(options: argparse.Namespace) -> Any:
+    """Load the model and listen."""
+    import xllamacpp  # only this process needs it
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(options.model)
+    params.hostnames = ["127.0.0.1"]
+    params.port = options.port
+    params.n_parallel = options.slots
+    params.n_ctx = options.ctx
+    params.cont_batching = True
+    params.cpuparams.n_threads = options.threads
+    params.cpuparams_batch.n_threads = options.threads
+    params.cache_prompt = bool(options.cache_prompt)
+    params.cache_ram_mib = 0
+    params.ui = False
+    params.verbosity = 1  # warnings
+    return xllamacpp.Server(params)
+
+
+def _await_answer(url: str) -> None:
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _stdout_for_us_alone() -> int:
+    """A descriptor of the real stdout; whatever the library prints goes to stderr."""
+    ours = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return ours
+
+
+def _await_end_of_stdin(stop: threading.Event) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    stop.set()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Children of a benchmark: started, awaited by a line they print, weighed, and always ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO
+
+ROOT = Path(__file__).resolve().parent.parent
+END_S = 10.0  # for a child to go by itself before it's killed
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class ChildFailed(Exception):
+    """A child ended, or stayed silent, before it was ready. Says what it wrote to stderr."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A running child. `lines` is what it printed, up to the line that was awaited."""
+
+    pid: int
+    lines: tuple[str, ...]
+
+    def printed(self, prefix: str) -> str:
+        """What follows `prefix` on the line that begins with it."""
+        return next(line for line in self.lines if line.startswith(prefix)).removeprefix(prefix)
+
+    def cpu_s(self) -> float:
+        """User and system time so far of the child and its living descendants, in seconds."""
+        return sum(_cpu_s(pid) for pid in _tree(self.pid))
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the child and its descendants; a shared page counts in each."""
+        return sum(_rss_bytes(pid) for pid in _tree(self.pid))
+
+
+@contextmanager
+def child(
+    argv: Sequence[str], ready: str, *, wait_s: float = 60.0, core: int | None = None
+) -> Iterator[Child]:
+    """Run `argv` until the block is left; enter it once a line beginning with `ready` was printed.
+
+    The child's stdin closes when this process goes, however it goes. Raises ChildFailed.
+    """
+    with tempfile.TemporaryFile() as errors:
+        process = _spawn(argv, errors, core)
+        lines: SimpleQueue[str | None] = SimpleQueue()
+        Thread(target=_read_lines, args=(process, lines), daemon=True).start()
+        try:
+            printed = _until(ready, lines, time.monotonic() + wait_s)
+            if printed is None:
+                raise ChildFailed(f"{' '.join(argv)} was not ready: {_tail(errors)}")
+            yield Child(process.pid, printed)
+        finally:
+            _end(process)
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module under this interpreter."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that every child is ended."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def _spawn(argv: Sequence[str], errors: IO[bytes], core: int | None) -> subprocess.Popen[bytes]:
+    ours = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})  # a child inherits it, and hands it on to its own
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=ROOT,
+            start_new_session=True,  # Ctrl-C is for this process, which then ends the child
+        )
+    finally:
+        os.sched_setaffinity(0, ours)
+
+
+def _read_lines(process: subprocess.Popen[bytes], lines: SimpleQueue[str | None]) -> None:
+    """Also keeps the pipe from filling once nobody waits for a line any more."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.put(line.decode(errors="replace").rstrip("\n"))
+    lines.put(None)
+
+
+def _until(ready: str, lines: SimpleQueue[str | None], deadline: float) -> tuple[str, ...] | None:
+    printed: list[str] = []
+    while not (printed and printed[-1].startswith(ready)):
+        try:
+            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            return None
+        if line is None:
+            return None
+        printed.append(line)
+    return tuple(printed)
+
+
+def _tail(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    return errors.read()[-2000:].decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, a while to go, then SIGKILL for it and whatever it left in its session."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+def _tree(root: int) -> list[int]:
+    """The process and its descendants."""
+    parents = {pid: _stat(pid)[1] for pid in map(int, filter(str.isdigit, os.listdir("/proc")))}
+    tree = [root]
+    for pid in tree:
+        tree += [other for other, parent in parents.items() if parent == str(pid)]
+    return tree
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; all "0" once it's gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["0"] * 50
+    return text.rpartition(")")[2].split()
+
+
+def _cpu_s(pid: int) -> float:
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def _rss_bytes(pid: int) -> int:
+    return int(_stat(pid)[21]) * PAGE_BYTES
