@@ -1,0 +1,157 @@
+"""Who runs in a step: the budget, the order, and the room that is promised."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.api import EngineFailed, FinishReason, Request, Sampling
+from engines.embedded.pages import PagePool
+from engines.embedded.scheduler import Plan, Scheduler
+from engines.embedded.seq import Phase, Seq
+from engines.embedded.tables import Tables
+
+EOS = 99
+
+
+class Desk:
+    """A scheduler over `num_pages` usable pages of 4 tokens; every step yields token 5."""
+
+    def __init__(self, num_pages: int = 32, budget: int = 16, max_running: int = 8) -> None:
+        self.pool = PagePool(num_pages + 1)
+        self.scheduler = Scheduler(Tables(self.pool, 4, None), budget, max_running, frozenset([EOS]))
+
+    def add(self, prompt_len: int, max_tokens: int = 4) -> Seq:
+        prompt = tuple(range(prompt_len))
+        seq = Seq.of(Request("r", "a", prompt, Sampling(max_tokens)))
+        self.scheduler.add(seq)
+        return seq
+
+    def step(self, token: int = 5) -> Plan:
+        plan = self.scheduler.schedule()
+        for chunk in plan.chunks:
+            self.scheduler.commit(chunk, token if chunk.samples else None)
+        self.pool.check_invariants(seq.block_table for seq in self.scheduler.running)
+        return plan
+
+
+def sizes(plan: Plan) -> list[int]:
+    return [chunk.num_tokens for chunk in plan.chunks]
+
+
+def test_a_long_prompt_is_computed_in_chunks() -> None:
+    """40 tokens under a budget of 16 take three steps; only the last yields a token."""
+    desk = Desk()
+    seq = desk.add(40)
+    assert [sizes(desk.step()) for _ in range(3)] == [[16], [16], [8]]
+    assert len(seq.tokens) == 41
+
+
+def test_decodes_come_before_prompts() -> None:
+    """A running answer gets its token each step; a new prompt gets what is left."""
+    desk = Desk()
+    first = desk.add(4, max_tokens=8)
+    desk.step()
+    second = desk.add(40)
+    plan = desk.step()
+    assert [(chunk.seq, chunk.num_tokens) for chunk in plan.chunks] == [(first, 1), (second, 15)]
+
+
+def test_several_prompts_share_a_step() -> None:
+    """The budget is filled, oldest first."""
+    desk = Desk()
+    desk.add(6)
+    desk.add(6)
+    desk.add(6)
+    assert sizes(desk.step()) == [6, 6, 4]
+
+
+def test_a_step_never_exceeds_its_budget() -> None:
+    """Whatever waits and runs."""
+    desk = Desk(num_pages=200)
+    for length in (3, 20, 1, 9, 33, 2, 5):
+        desk.add(length)
+    while desk.scheduler.running or desk.scheduler.waiting:
+        assert sum(sizes(desk.step())) <= 16
+
+
+def test_no_more_than_max_running_are_admitted() -> None:
+    """The third waits until one of two has ended."""
+    desk = Desk(max_running=2)
+    seqs = [desk.add(2, max_tokens=2) for _ in range(3)]
+    desk.step()
+    assert [seq.phase for seq in seqs] == [Phase.RUNNING, Phase.RUNNING, Phase.WAITING]
+    desk.step()
+    assert desk.step().admitted == [seqs[2]]
+
+
+def test_admission_promises_room_to_the_end() -> None:
+    """Two seqs of 5 pages each don't start together in 8 pages: the newest waits."""
+    desk = Desk(num_pages=8)
+    first, second = desk.add(4, max_tokens=16), desk.add(4, max_tokens=16)
+    while first.phase is not Phase.ENDED:
+        desk.step()
+        assert second.phase is Phase.WAITING or first.phase is Phase.ENDED
+    while second.phase is not Phase.ENDED:
+        desk.step()
+    assert second.finish is FinishReason.LENGTH
+
+
+def test_a_small_request_does_not_overtake_a_big_one() -> None:
+    """First come, first served: else a big request would wait for ever."""
+    desk = Desk(num_pages=8)
+    desk.add(4, max_tokens=16)
+    big, small = desk.add(4, max_tokens=16), desk.add(1, max_tokens=1)
+    desk.step()
+    assert big.phase is small.phase is Phase.WAITING
+
+
+def test_pages_are_allocated_when_they_are_needed() -> None:
+    """A promise is not an allocation."""
+    desk = Desk()
+    seq = desk.add(4, max_tokens=16)
+    desk.step()
+    assert len(seq.block_table) == 1
+    desk.step()
+    assert len(seq.block_table) == 2
+
+
+def test_the_end_token_stops_and_is_kept() -> None:
+    """finish is STOP and the token is part of the answer."""
+    desk = Desk()
+    seq = desk.add(2)
+    desk.step(EOS)
+    assert seq.finish is FinishReason.STOP
+    assert seq.tokens[-1] == EOS
+
+
+def test_max_tokens_ends_with_length() -> None:
+    """Exactly that many tokens are answered."""
+    desk = Desk()
+    seq = desk.add(2, max_tokens=3)
+    for _ in range(3):
+        desk.step()
+    assert seq.finish is FinishReason.LENGTH
+    assert len(seq.tokens) == 5
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_an_abort_gives_everything_back(steps: int) -> None:
+    """Waiting, in prefill or decoding."""
+    desk = Desk()
+    seq = desk.add(40, max_tokens=8)
+    for _ in range(steps):
+        desk.step()
+    desk.scheduler.abort(seq)
+    assert desk.pool.num_free == 32
+    assert not desk.scheduler.waiting
+    assert not desk.scheduler.running
+    desk.scheduler.abort(seq)  # once more is fine
+
+
+def test_a_pool_eaten_by_quarantine_fails_instead_of_waiting_for_ever() -> None:
+    """If nothing runs and the oldest request still doesn't fit, nobody ever will."""
+    desk = Desk(num_pages=2)
+    desk.pool.quarantine(desk.pool.allocate("x").id)
+    desk.add(8, max_tokens=0)
+    with pytest.raises(EngineFailed, match="quarantined"):
+        desk.step()
