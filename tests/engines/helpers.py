@@ -81,9 +81,17 @@ class Reference:
 
         Teacher-forced on the engine's own answer, so that one tie doesn't end the comparison.
         """
+        gaps, _ = self.gaps(prompt, answer)
+        worst = int(gaps.argmax())
+        assert gaps[worst] < tie, f"token {worst} is {float(gaps[worst]):.5f} under the best logit"
+
+    def gaps(
+        self, prompt: list[int], answer: list[int], bf16_steps: int = 1
+    ) -> tuple[Tensor, Tensor]:
+        """How far each answer token lies under the best logit, and what `bf16_steps` are there."""
         assert answer
         scores = self.logits([*prompt, *answer[:-1]])[len(prompt) - 1 :]
         chosen = scores.gather(1, torch.tensor(answer)[:, None])[:, 0]
-        gaps = scores.max(dim=1).values - chosen
-        worst = int(gaps.argmax())
-        assert gaps[worst] < tie, f"token {worst} is {float(gaps[worst]):.5f} under the best logit"
+        best = scores.max(dim=1).values
+        step = torch.exp2(torch.floor(torch.log2(best.abs())) - 7)  # 8 bits of significand
+        return best - chosen, bf16_steps * step
