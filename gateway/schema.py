@@ -211,7 +211,7 @@ def decode_completion(body: bytes) -> Ask:
 
 
 def _common(fields: CommonFields, operation: Literal["chat", "completion"]) -> Ask:
-    stop = fields.stop if isinstance(fields.stop, list) else [fields.stop] if fields.stop else []
+    stop = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
     if "" in stop:
         raise BadRequest("a stop sequence must not be empty", param="stop")
     options = fields.stream_options

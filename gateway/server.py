@@ -13,14 +13,25 @@ import threading
 import time
 from collections.abc import Callable
 
-from granian import Granian
+import structlog
 from granian.constants import Interfaces
 from granian.log import LogLevels
+from granian.server import Server as MPServer
 
 from runtime.node import Node
+from runtime.scaling import backoff_s, failures_after
 from runtime.settings import Settings, export_to_children
 
+log = structlog.get_logger()
+
 PORT_WAIT_S = 2.0  # a worker whose parent was killed takes a moment to go
+MAX_FAILURES = 8
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 10.0
+
+
+class GatewayFailed(Exception):
+    """The workers can't be kept running."""
 
 
 class PortInUse(Exception):
@@ -79,11 +90,31 @@ class NodeThread:
 
 
 def run_gateway(settings: Settings, ready: Callable[[], None]) -> None:
-    """Serve until a signal, then drain. `ready` runs in a thread beside."""
+    """Serve until a signal, then drain. `ready` runs in a thread beside.
+
+    granian replaces one crashed worker, and ends when the next crashes within seconds; we begin
+    again, more and more slowly. Raises GatewayFailed when that doesn't help.
+    """
     export_to_children(settings)
     multiprocessing.set_start_method("spawn")  # the node's thread runs: a fork would copy its locks
+    threading.Thread(target=ready, daemon=True).start()
+    failures = 0
+    while failures < MAX_FAILURES:
+        began = time.monotonic()
+        try:
+            _granian(settings).serve()
+        except SystemExit as ended:  # its workers crashed; a signal ends it without
+            failures = failures_after(failures, time.monotonic() - began)
+            log.error("gateway_workers_crashed", code=ended.code, failures=failures)
+            time.sleep(backoff_s(failures, BACKOFF_FIRST_S, BACKOFF_MAX_S))
+        else:
+            return
+    raise GatewayFailed("the gateway's workers crash as soon as they start; see the log above")
+
+
+def _granian(settings: Settings) -> MPServer:
     server = settings.file.server
-    granian = Granian(
+    return MPServer(
         "gateway.app:from_environment",
         factory=True,
         address=server.host,
@@ -92,9 +123,6 @@ def run_gateway(settings: Settings, ready: Callable[[], None]) -> None:
         workers=1,
         websockets=False,
         respawn_failed_workers=True,
-        respawn_interval=0.1,
-        workers_kill_timeout=int(server.drain_s) or 1,
-        log_level=LogLevels.warning,
+        workers_kill_timeout=max(1, int(server.drain_s)),
+        log_level=LogLevels.error,
     )
-    granian.on_startup(lambda: threading.Thread(target=ready, daemon=True).start())
-    granian.serve()

@@ -119,7 +119,8 @@ class ConfigError(Exception):
     def __init__(self, source: str, report: Report) -> None:
         lines = [
             f"{source} has {len(report.errors)} fault(s):",
-            *(f"  - {f}" for f in report.errors),
+            *(f"  - {fault}" for fault in report.errors),
+            *(f"  - warning: {fault}" for fault in report.warnings),
         ]
         super().__init__("\n".join(lines))
         self.report = report

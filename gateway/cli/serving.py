@@ -17,7 +17,7 @@ import msgspec
 from gateway.cli.accounts import pepper
 from gateway.cli.options import database, load, places
 from gateway.demo import demo_key
-from gateway.server import NodeThread, PortInUse, check_port, run_gateway
+from gateway.server import GatewayFailed, NodeThread, PortInUse, check_port, run_gateway
 from runtime import logs, state, weights
 from runtime.node import Node
 from runtime.settings import Settings
@@ -59,6 +59,8 @@ def serve(host: str | None, port: int | None, config: Path | None, state_dir: Pa
     settings = _settings(config, state_dir, host, port, dev=False)
     weights.ensure(settings)
     with state.own(settings.state_dir, "node"):
+        with database(settings):
+            pass  # brought to this version's schema, or refused, before anything starts
         _serve(settings, ready=lambda: click.echo(f"Serving on {_url(settings)}", err=True))
 
 
@@ -93,6 +95,8 @@ def _serve(settings: Settings, ready: Callable[[], None]) -> None:
     hosts.start()
     try:
         run_gateway(settings, ready)
+    except GatewayFailed as fault:
+        raise click.ClickException(str(fault)) from None
     finally:
         hosts.stop()
 

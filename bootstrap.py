@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Makes `.venv` and installs Bulkhead into it: what `make dev` and `make test` do first.
+
+Written for any Python, so that one that is too old gets a sentence instead of a syntax error.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VENV = os.path.join(HERE, ".venv")
+OLDEST = (3, 11)
+EXTRAS = {"dev": "torch", "test": "torch,test"}
+CANDIDATES = ["python3.13", "python3.12", "python3.11", "python3.14"]
+
+
+def main(purpose):
+    python = find_python()
+    stamp = os.path.join(VENV, ".installed-" + purpose)
+    wanted = digest()
+    if read(stamp) == wanted and os.path.exists(venv_python()):
+        return
+    if not os.path.exists(venv_python()):
+        make_venv(python)
+    install(EXTRAS[purpose])
+    for name in EXTRAS if purpose == "test" else [purpose]:  # the tests' extras hold the others
+        with open(os.path.join(VENV, ".installed-" + name), "w") as file:
+            file.write(wanted)
+
+
+def find_python():
+    """This Python if it's new enough, else another on the PATH."""
+    if sys.version_info >= OLDEST:
+        return sys.executable
+    for name in CANDIDATES:
+        path = shutil.which(name)
+        if path and subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0:
+            return path
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    fail("Bulkhead needs Python 3.11 or newer, and this is %s: install a newer one." % found)
+
+
+def make_venv(python):
+    say("Making .venv with %s" % python)
+    if subprocess.call([python, "-m", "venv", VENV]) != 0:
+        shutil.rmtree(VENV, ignore_errors=True)
+        fail("A virtual environment can't be made: install the venv module of %s." % python)
+
+
+def install(extras):
+    """pip, with its own output kept for the case that it fails."""
+    say("Installing Bulkhead (%s); the first time this takes some minutes" % extras)
+    log_path = os.path.join(VENV, "install.log")
+    pip = [venv_python(), "-m", "pip", "install", "--disable-pip-version-check"]
+    target = "%s[%s]" % (HERE, extras)
+    with open(log_path, "w") as log:
+        code = subprocess.call(pip + ["-e", target], stdout=log, stderr=subprocess.STDOUT)
+    if code == 0:
+        return
+    log = read(log_path)
+    if any(sign in log for sign in NO_NETWORK):
+        fail("The packages can't be downloaded: no package index answers; connect and try again.")
+    sys.stderr.write(log[-2000:])
+    fail("The installation failed; the end of its log stands above, all of it in %s." % log_path)
+
+
+NO_NETWORK = (
+    "NewConnectionError",
+    "NameResolutionError",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+    "Connection refused",
+    "ConnectTimeoutError",
+    "ProxyError",
+)
+
+
+def venv_python():
+    return os.path.join(VENV, "bin", "python")
+
+
+def digest():
+    """Changes whenever what must be installed does."""
+    with open(os.path.join(HERE, "pyproject.toml"), "rb") as file:
+        return hashlib.sha256(file.read() + HERE.encode()).hexdigest()
+
+
+def read(path):
+    if not os.path.exists(path):
+        return ""
+    with open(path) as file:
+        return file.read().strip()
+
+
+def say(text):
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def fail(text):
+    say(text)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,201 @@
+"""The commands: what they print, how they end, and what they say when something is in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.ledger import exported
+from tests.stack import BULKHEAD, REPO, Stack, fake_config, free_port, running
+
+
+def test_dev_prints_two_lines_for_a_shell(fake_stack: Stack) -> None:
+    """`eval` of stdout gives the URL and the key; nothing else is there."""
+    assert fake_stack.lines == [
+        f"BULKHEAD_URL={fake_stack.url}",
+        f"BULKHEAD_API_KEY={fake_stack.key}",
+    ]
+
+
+def test_secrets_and_prompts_stay_out_of_the_log(fake_stack: Stack) -> None:
+    """One line a request, with who and how much; never the key, never the text."""
+    with fake_stack.client() as client:
+        answer = client.post(
+            "/v1/completions", json={"model": "echo", "prompt": "canary-7731", "max_tokens": 4}
+        )
+        client.post("/v1/completions", json={"model": "canary-7732", "prompt": "canary-7733"})
+        client.get("/v1/models", headers={"authorization": "Bearer canary-7734"})
+    time.sleep(0.3)
+    log = fake_stack.log.read_text()
+    line = next(json.loads(x) for x in log.splitlines() if answer.headers["x-request-id"] in x)
+    assert line["event"] == "request"
+    assert (line["status"], line["output_tokens"]) == (200, 4)
+    requests = "".join(x for x in log.splitlines() if '"event": "request"' in x)
+    assert fake_stack.key not in requests
+    for canary in ("canary-7731", "canary-7733", "canary-7734"):
+        assert canary not in log
+
+
+def test_state_files_are_private(fake_stack: Stack) -> None:
+    for name in ("root-secret", "demo-key", "bulkhead.db"):
+        assert (fake_stack.state / name).stat().st_mode & 0o077 == 0, name
+
+
+def test_a_second_start_on_one_state_folder_is_refused(fake_stack: Stack) -> None:
+    told = try_dev(fake_stack.config, fake_stack.state, free_port())
+    assert "already in use by a running Bulkhead" in told
+    assert told.count("\n") == 1, "one clear sentence"
+
+
+def test_a_busy_port_is_told_in_a_sentence(fake_stack: Stack, tmp_path: Path) -> None:
+    told = try_dev(fake_stack.config, tmp_path / "other", fake_stack.port)
+    assert f"127.0.0.1:{fake_stack.port} can't be listened on" in told
+    assert "--port" in told
+    assert told.count("\n") == 1
+
+
+def test_a_bad_config_lists_every_fault_and_starts_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "bulkhead.toml"
+    config.write_text(
+        'nmae = "x"\n[server]\nport = "http"\n[[models]]\nid = "a"\nengine = "magic"\n'
+        '[models.price]\ninput = 0.1\n[[models]]\nid = "b"\nengine = "openai"\n'
+    )
+    told = try_dev(config, tmp_path / "state", free_port())
+    for path in ("server.port", "models[0].engine", "models[0].price.input", "did you mean `name`"):
+        assert path in told
+    assert not (tmp_path / "state").exists()
+
+
+def try_dev(config: Path, state: Path, port: int) -> str:
+    places = ["--config", str(config), "--state", str(state), "--port", str(port)]
+    done = subprocess.run(
+        [*BULKHEAD, "dev", *places],
+        capture_output=True,
+        text=True,
+        cwd=REPO,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_tenants_and_keys(fake_stack: Stack) -> None:
+    """Created, listed, used, revoked; a running gateway hears of it within a second."""
+    fake_stack.cli("tenants", "create", "acme")
+    assert "exists already" in fake_stack.cli("tenants", "create", "acme", ok=False)
+    assert "acme" in fake_stack.cli("tenants", "list")
+    made = json.loads(fake_stack.cli("keys", "create", "acme", "--name", "ci", "--json"))
+    assert status_within(fake_stack, made["secret"], 200, 1.0)
+    listed = json.loads(fake_stack.cli("keys", "list", "acme", "--json"))
+    assert listed[0]["id"] == made["id"]
+    assert made["secret"] not in json.dumps(listed)
+    fake_stack.cli("keys", "revoke", made["id"])
+    assert status_within(fake_stack, made["secret"], 401, 1.0)
+    assert "no tenant 'nobody'" in fake_stack.cli("keys", "list", "nobody", ok=False)
+
+
+def status_within(stack: Stack, key: str, status: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer = httpx.get(f"{stack.url}/v1/models", headers={"authorization": f"Bearer {key}"})
+        if answer.status_code == status:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_export_command_writes_what_the_api_does(fake_stack: Stack, tmp_path: Path) -> None:
+    """Same rows, same bytes, for the tenant's period."""
+    with fake_stack.client() as client:
+        client.post("/v1/completions", json={"model": "echo", "prompt": "x", "max_tokens": 1})
+        over_http = client.get("/v1/usage/export?format=csv").content
+    out = tmp_path / "usage.csv"
+    fake_stack.cli("usage", "export", "--tenant", "demo", "-o", str(out))
+    assert out.read_bytes() == over_http
+
+
+def test_serve_refuses_the_demo_key(tmp_path: Path) -> None:
+    """What `dev` made doesn't open `serve`; a real tenant's key does."""
+    with running(tmp_path, fake_config()) as stack:
+        key = stack.key
+    with running(tmp_path, fake_config(), "serve") as stack:
+        demo = httpx.get(f"{stack.url}/v1/models", headers={"authorization": f"Bearer {key}"})
+        assert demo.status_code == 401
+        stack.cli("tenants", "create", "acme")
+        secret = stack.cli("keys", "create", "acme").strip()
+        assert status_within(stack, secret, 200, 1.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(tmp_path: Path, number: int) -> None:
+    """A stream that runs ends whole; then everything is gone, with exit code 0."""
+    with running(tmp_path, fake_config(step_s=0.02)) as stack:
+        body = {"model": "echo", "prompt": "abcd", "max_tokens": 80, "stream": True}
+        parts: list[bytes] = []
+        started = threading.Event()
+
+        def read() -> None:
+            with stack.client() as client, client.stream("POST", "/v1/completions", json=body) as a:
+                for chunk in a.iter_raw():
+                    parts.append(chunk)
+                    started.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert started.wait(10)
+        host, worker = stack.host_pid(), stack.worker_pid()
+        assert stack.stop(number) == 0
+        reader.join(10)
+        assert b"".join(parts).endswith(b"data: [DONE]\n\n")
+        for pid in (host, worker):
+            assert not Path(f"/proc/{pid}").exists()
+        row = last_row(stack)
+        assert row == ("settled", 80)
+
+
+def last_row(stack: Stack) -> tuple[str, int]:
+    from tests.e2e.ledger import records
+
+    row = records(stack)[-1]
+    return row["state"], row["output_tokens"]
+
+
+def test_node_and_serve_can_be_apart(tmp_path: Path) -> None:
+    """`bulkhead node` keeps the hosts; its own signal drains them."""
+    config = tmp_path / "bulkhead.toml"
+    config.write_text(fake_config())
+    places = ["--config", str(config), "--state", str(tmp_path / "state")]
+    node = subprocess.Popen(
+        [*BULKHEAD, "node", *places], cwd=REPO, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert node.stderr is not None
+        for line in node.stderr:
+            if "host_ready" in line:
+                break
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(20) == 0
+    finally:
+        node.kill()
+        node.communicate()
+
+
+def test_two_ends_of_a_pipe_agree(fake_stack: Stack) -> None:
+    """A connection that sends half a request and goes away costs nothing."""
+    before = len(exported(fake_stack))
+    with socket.create_connection(("127.0.0.1", fake_stack.port)) as sock:
+        sock.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
+    time.sleep(0.2)
+    assert len(exported(fake_stack)) == before
+    assert os.path.exists(fake_stack.state)

@@ -1,0 +1,142 @@
+"""kill -9 under load: who received the end of an answer has its row, and no row is doubled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.ledger import exported, records
+from tests.stack import Stack, fake_config, running
+
+BODY = {"model": "echo", "prompt": "abcdefgh", "max_tokens": 12, "stream": True}
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with running(tmp_path, fake_config(step_s=0.005)) as stack:
+        yield stack
+
+
+class Load:
+    """Clients in a loop: the requests whose end was received, and how the others ended."""
+
+    def __init__(self, stack: Stack, clients: int) -> None:
+        self.ended: list[str] = []
+        self.broken: list[bytes] = []
+        self._stack = stack
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._loop) for _ in range(clients)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _loop(self) -> None:
+        with self._stack.client() as client:
+            while not self._stop.is_set():
+                try:
+                    self._once(client)
+                except httpx.HTTPError:
+                    time.sleep(0.02)
+
+    def _once(self, client: httpx.Client) -> None:
+        data = b""
+        with client.stream("POST", "/v1/completions", json=BODY) as answer:
+            try:
+                for chunk in answer.iter_raw():
+                    data += chunk
+            finally:
+                if data.endswith(b"data: [DONE]\n\n"):
+                    self.ended.append(answer.headers["x-request-id"])
+                else:
+                    self.broken.append(data)
+
+
+def check(stack: Stack, load: Load) -> None:
+    rows = exported(stack)
+    ids = [row["request_id"] for row in rows]
+    assert len(ids) == len(set(ids)), "no row is doubled"
+    billed = {row["request_id"] for row in rows if row["billable"]}
+    assert set(load.ended) <= billed, "every answer whose end was received is billed"
+    assert len(load.ended) > 10, "there was load"
+
+
+def test_a_killed_host(stack: Stack) -> None:
+    """Streams in progress end in an error event without [DONE]; the next requests work."""
+    with Load(stack, 8) as load:
+        time.sleep(1)
+        stack.kill(stack.host_pid())
+        killed_at = len(load.ended)
+        deadline = time.monotonic() + 20
+        while len(load.ended) < killed_at + 30 and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert len(load.ended) >= killed_at + 30, "it went on after the host was replaced"
+    check(stack, load)
+    torn = [data for data in load.broken if data.startswith(b'data: {"id"')]
+    assert torn, "some streams were in progress"
+    for data in torn:
+        assert b'"code":"upstream_error"' in data
+        assert b"[DONE]" not in data
+    unbilled = [row for row in exported(stack) if row["outcome"] == "upstream_error"]
+    assert unbilled
+    assert not any(row["billable"] for row in unbilled)
+
+
+def test_a_killed_gateway_worker(stack: Stack) -> None:
+    """The worker comes back; what it left open is orphaned and not billed."""
+    with Load(stack, 8) as load:
+        for _ in range(2):
+            time.sleep(0.7)
+            stack.kill(stack.worker_pid())
+            stack.wait_ready()
+        time.sleep(0.7)
+    check(stack, load)
+    orphans = [row for row in records(stack) if row["state"] == "orphaned"]
+    assert orphans
+    assert not any(row["billable"] for row in orphans)
+    wait_until_none_is_open(stack)
+
+
+def test_a_killed_parent(stack: Stack) -> None:
+    """Everything goes with it; a new start on the same port and state works at once."""
+    with Load(stack, 4) as load:
+        time.sleep(0.7)
+        worker, host = stack.worker_pid(), stack.host_pid()
+        assert stack.process is not None
+        stack.kill(stack.process.pid)
+        stack.process.wait()
+        assert stack.process.stdout is not None
+        stack.process.stdout.close()
+        wait_until_gone(worker)
+        wait_until_gone(host)
+        key = stack.key
+        stack.start()
+        assert stack.key == key, "the demo key is the same on every start"
+        time.sleep(0.5)
+    check(stack, load)
+    wait_until_none_is_open(stack)
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, f"{pid} outlived its parent"
+        time.sleep(0.05)
+
+
+def wait_until_none_is_open(stack: Stack) -> None:
+    deadline = time.monotonic() + 5
+    while any(row["state"] == "open" for row in records(stack)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,171 @@
+"""A real Bulkhead for the tests: `bulkhead dev` as a process, its config written for the test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from runtime.state import runtime_dir
+
+REPO = Path(__file__).resolve().parent.parent
+BULKHEAD = [sys.executable, "-m", "gateway"]
+FAKE = """
+[[models]]
+id = "echo"
+engine = "fake"
+options = {{ step_s = {step_s}, faults = true, max_running = {max_running} }}
+price = {{ input = "0.10", cached_input = "0.02", output = "0.30" }}
+"""
+
+
+def fake_config(step_s: float = 0.0, max_running: int = 64, more: str = "") -> str:
+    """A config with the fake engine, and whatever else."""
+    return FAKE.format(step_s=step_s, max_running=max_running) + more
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@dataclass
+class Stack:
+    """A running `bulkhead dev` (or `serve`)."""
+
+    config: Path
+    state: Path
+    port: int
+    command: str = "dev"
+    process: subprocess.Popen[str] | None = None
+    key: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def _places(self) -> list[str]:
+        return ["--config", str(self.config), "--state", str(self.state)]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.state.parent / "stderr.log"
+
+    def start(self) -> None:
+        with self.log.open("a") as stderr:
+            self.process = subprocess.Popen(
+                [*BULKHEAD, self.command, *self._places, "--port", str(self.port)],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                cwd=REPO,
+            )
+        if self.command == "dev":
+            self._read_welcome()
+        self.wait_ready()
+
+    def _read_welcome(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+            name, _, value = line.strip().partition("=")
+            if name == "BULKHEAD_API_KEY":
+                self.key = value
+                return
+        raise AssertionError(f"it ended before it was ready:\n{self.log.read_text()[-3000:]}")
+
+    def wait_ready(self, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"{self.url}/readyz").status_code == 200:
+                    return
+            time.sleep(0.05)
+        raise AssertionError(f"not ready:\n{self.log.read_text()[-3000:]}")
+
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 60) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(timeout_s)
+        if self.process.stdout:
+            self.process.stdout.close()
+        return code
+
+    def children(self, module: str = "") -> list[int]:
+        """Pids of the direct children whose command line holds `module`."""
+        assert self.process is not None
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if parent == self.process.pid and module in command:
+                    found.append(int(entry.name))
+        return found
+
+    def host_pid(self) -> int:
+        return self.children("runtime.host")[0]
+
+    def worker_pid(self) -> int:
+        return self.children("spawn_main")[0]
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+
+    def host_stats(self) -> dict[str, Any]:
+        """The engine's own counters, from the host that runs now."""
+        sockets = sorted(
+            runtime_dir(self.state).glob("host-*.sock"), key=lambda p: p.stat().st_mtime
+        )
+        transport = httpx.HTTPTransport(uds=str(sockets[-1]))
+        with httpx.Client(transport=transport, base_url="http://host") as client:
+            stats: dict[str, Any] = client.get("/stats").json()
+            return stats
+
+    def client(self, **options: Any) -> httpx.Client:
+        headers = {"authorization": f"Bearer {self.key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, **options)
+
+    def cli(self, *args: str, ok: bool = True) -> str:
+        """Run a subcommand against this state folder; its stdout."""
+        done = subprocess.run(
+            [*BULKHEAD, *args, *self._places], capture_output=True, text=True, cwd=REPO, check=False
+        )
+        assert (done.returncode == 0) == ok, done.stderr
+        return done.stdout if ok else done.stderr
+
+
+@contextlib.contextmanager
+def running(folder: Path, config: str, command: str = "dev") -> Iterator[Stack]:
+    """A stack in `folder`, ended and all its processes with it."""
+    (folder / "bulkhead.toml").write_text(config)
+    stack = Stack(folder / "bulkhead.toml", folder / "state", free_port(), command)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        if stack.process and stack.process.poll() is None:
+            try:
+                stack.stop()
+            except subprocess.TimeoutExpired:
+                stack.process.kill()
+                stack.process.wait()
+        if stack.process and stack.process.stdout:
+            stack.process.stdout.close()
