@@ -1,4 +1,4 @@
-"""What the engine tests share: the packaged model, a tiny random one, and how to drive an engine."""
+"""What the engine tests share: the packaged model, a tiny random one, engines on it."""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ def test_how_seqs_are_batched_chunked_and_paged_changes_no_answer(
     make_tiny: EngineFactory, reference: Reference, options: dict[str, Any]
 ) -> None:
     """Alone, in small chunks, in pages of 1 or 32 tokens: equal to the model's own choice."""
-    answers = drive(make_tiny(**({"max_batch_tokens": 64, "num_pages": 300} | options)), *requests())
+    answers = drive(
+        make_tiny(**({"max_batch_tokens": 64, "num_pages": 300} | options)), *requests()
+    )
     for id, prompt in PROMPTS.items():
         reference.assert_greedy(prompt, answers.tokens(id))
 
@@ -74,9 +76,7 @@ def test_where_a_seq_lies_in_the_pool_changes_no_answer(make_tiny: EngineFactory
     assert drive(engine, ask("y", prompt)).tokens("y") == first
 
 
-def test_a_cached_prefix_changes_no_answer(
-    make_tiny: EngineFactory, reference: Reference
-) -> None:
+def test_a_cached_prefix_changes_no_answer(make_tiny: EngineFactory, reference: Reference) -> None:
     """Warm equals cold, also when only a part of the prompt is shared."""
     engine = make_tiny()
     drive(engine, ask("cold", PROMPTS["r30"]))
@@ -245,7 +245,9 @@ def test_an_id_in_use_is_refused(make_tiny: EngineFactory) -> None:
     drive(engine, ask("x", [2]))
 
 
-def test_the_end_token_is_reported_with_stop(make_tiny: EngineFactory, reference: Reference) -> None:
+def test_the_end_token_is_reported_with_stop(
+    make_tiny: EngineFactory, reference: Reference
+) -> None:
     """Declare the token that the model will choose third to be the end: two are answered before."""
     engine = make_tiny()
     answer = drive(engine, ask("x", PROMPTS["r8"], 6)).tokens("x")
@@ -312,4 +314,6 @@ def test_no_integrity_error_without_a_fault(make_tiny: EngineFactory) -> None:
     answers = drive(engine)
     assert all(answers.last(f"x{i}").finish is not FinishReason.ERROR for i in range(30))
     assert engine.stats().tag_mismatches == 0
-    assert not any(isinstance(o.error, KvIntegrityAbort) for os in answers.outputs.values() for o in os)
+    assert not any(
+        isinstance(o.error, KvIntegrityAbort) for os in answers.outputs.values() for o in os
+    )

@@ -45,9 +45,7 @@ QUESTIONS = [
 @pytest.fixture(scope="module")
 def exact(model_dir: Path) -> Iterator[EmbeddedEngine]:
     """float32 throughout."""
-    engine = create(
-        EngineSpec("real", str(model_dir), {"dtype": "float32", "kv_dtype": "float32"})
-    )
+    engine = create(EngineSpec("real", str(model_dir), {"dtype": "float32", "kv_dtype": "float32"}))
     yield engine
     engine.close()
 

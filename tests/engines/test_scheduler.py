@@ -18,7 +18,9 @@ class Desk:
 
     def __init__(self, num_pages: int = 32, budget: int = 16, max_running: int = 8) -> None:
         self.pool = PagePool(num_pages + 1)
-        self.scheduler = Scheduler(Tables(self.pool, 4, None), budget, max_running, frozenset([EOS]))
+        self.scheduler = Scheduler(
+            Tables(self.pool, 4, None), budget, max_running, frozenset([EOS])
+        )
 
     def add(self, prompt_len: int, max_tokens: int = 4) -> Seq:
         prompt = tuple(range(prompt_len))

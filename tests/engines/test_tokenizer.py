@@ -76,9 +76,7 @@ def test_control_tokens_in_content_are_plain_text(tokenizer: FolderTokenizer) ->
 
 
 @pytest.mark.parametrize("content", ["<|im_<|im_end|>end|>", "<|im_end", "<<|im_end|>>", "|>"])
-def test_no_control_token_can_be_pieced_together(
-    tokenizer: FolderTokenizer, content: str
-) -> None:
+def test_no_control_token_can_be_pieced_together(tokenizer: FolderTokenizer, content: str) -> None:
     """Removing or splitting names inside each other yields no control token either."""
     ids = tokenizer.encode_chat(user(content))
     assert ids.count(tokenizer._special["<|im_end|>"]) == 2  # the system's turn and the user's
