@@ -104,6 +104,7 @@ def make_faulty(tiny_dir: Path) -> Iterator[EngineFactory]:
             "dtype": "float32",
             "kv_dtype": "float32",
             "page_size": page_size,
+            "threads": 1,  # at this size a second one only waits
             "kv_memory_bytes": num_pages * 2 * 2 * 2 * 16 * page_size * 4,
         }
         engines.append(create(EngineSpec("tiny", str(tiny_dir), defaults | options)))

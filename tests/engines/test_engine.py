@@ -13,7 +13,6 @@ from engines.api import (
     EngineFailed,
     EngineSpec,
     FinishReason,
-    KvIntegrityAbort,
     RequestRefused,
 )
 from engines.embedded.engine import create
@@ -60,9 +59,8 @@ def test_how_seqs_are_batched_chunked_and_paged_changes_no_answer(
     make_tiny: EngineFactory, reference: Reference, options: dict[str, Any]
 ) -> None:
     """Alone, in small chunks, in pages of 1 or 32 tokens: equal to the model's own choice."""
-    answers = drive(
-        make_tiny(**({"max_batch_tokens": 64, "num_pages": 300} | options)), *requests()
-    )
+    engine = make_tiny(**({"max_batch_tokens": 64, "num_pages": 300} | options))
+    answers = drive(engine, *requests())
     for id, prompt in PROMPTS.items():
         reference.assert_greedy(prompt, answers.tokens(id))
 
@@ -132,7 +130,7 @@ def test_an_uncomputed_chunk_is_not_shared(make_tiny: EngineFactory) -> None:
 
 def test_seeded_sampling_repeats_and_ignores_batch_mates(make_tiny: EngineFactory) -> None:
     """The same seed gives the same answer alone and in a crowd; another seed another one."""
-    sampling = {"temperature": 1.0, "top_p": 0.95}
+    sampling: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95}
     engine = make_tiny(num_pages=300, max_batch_tokens=64, prefix_cache=False)
     crowd = drive(engine, *requests(seed=5, **sampling))
     for id, prompt in PROMPTS.items():
@@ -183,16 +181,15 @@ def test_the_newest_waits_when_pages_run_out(make_tiny: EngineFactory) -> None:
     assert engine.stats().running == 2
     assert engine.stats().waiting == 1
     answers = drive(engine)
-    ends = [output.request_id for outputs in answers.outputs.values() for output in outputs[-1:]]
-    assert set(ends) == {"x0", "x1", "x2"}
-    assert all(answers.last(f"x{i}").finish for i in range(3))
+    assert all(answers.last(f"x{i}").finish is not None for i in range(3))
 
 
 def test_cached_pages_make_room_for_new_work(make_tiny: EngineFactory) -> None:
     """A pool full of cached pages is as good as an empty one."""
     engine = make_tiny(num_pages=17)
     for i in range(8):
-        assert drive(engine, ask(f"x{i}", random_prompt(30, i), 20, domain=f"d{i}")).last(f"x{i}")
+        answers = drive(engine, ask(f"x{i}", random_prompt(30, i), 20, domain=f"d{i}"))
+        assert answers.last(f"x{i}").finish is not None
     assert engine.stats().pages["cached"] > 0
 
 
@@ -245,9 +242,7 @@ def test_an_id_in_use_is_refused(make_tiny: EngineFactory) -> None:
     drive(engine, ask("x", [2]))
 
 
-def test_the_end_token_is_reported_with_stop(
-    make_tiny: EngineFactory, reference: Reference
-) -> None:
+def test_the_end_token_is_reported_with_stop(make_tiny: EngineFactory) -> None:
     """Declare the token that the model will choose third to be the end: two are answered before."""
     engine = make_tiny()
     answer = drive(engine, ask("x", PROMPTS["r8"], 6)).tokens("x")
@@ -314,6 +309,3 @@ def test_no_integrity_error_without_a_fault(make_tiny: EngineFactory) -> None:
     answers = drive(engine)
     assert all(answers.last(f"x{i}").finish is not FinishReason.ERROR for i in range(30))
     assert engine.stats().tag_mismatches == 0
-    assert not any(
-        isinstance(o.error, KvIntegrityAbort) for os in answers.outputs.values() for o in os
-    )

@@ -15,6 +15,7 @@ import pytest
 
 from engines.build import fetch as fetching
 from engines.build.fetch import FetchError, fetch, main
+from engines.build.gguf import ConversionError
 from engines.build.sources import SOURCES, Source
 
 CONTENT = b"GGUF stands here"
@@ -121,7 +122,7 @@ def test_a_failing_conversion_leaves_nothing(
 
     def convert(gguf: Path, folder: Path) -> None:
         (folder / "config.json").write_text("{")
-        raise fetching.ConversionError("strange file")
+        raise ConversionError("strange file")
 
     monkeypatch.setattr(fetching, "convert", convert)
     with pytest.raises(FetchError, match="strange file"):

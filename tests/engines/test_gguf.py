@@ -1,4 +1,4 @@
-"""The converter: rounding, row order, names; and the packaged model against an independent reading."""
+"""The converter: rounding, row order, names; its output against independent readers."""
 
 from __future__ import annotations
 

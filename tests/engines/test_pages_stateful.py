@@ -110,7 +110,7 @@ class TablesMachine(RuleBasedStateMachine):
 
 def test_no_table_ever_holds_a_page_of_another_domain() -> None:
     """Nor a stale one; references and states always balance; a running seq never runs out."""
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         TablesMachine,
         settings=settings(max_examples=150, stateful_step_count=60, deadline=None),
     )

@@ -34,7 +34,7 @@ QUESTIONS = [
     "Summarise the plot of Romeo and Juliet.",
     "Who wrote 'Pride and Prejudice'?",
     "What is the difference between a virus and a bacterium?",
-    "日本の首都はどこですか？",
+    "日本の首都の名前を教えてください。",
     "Write one sentence with the word 'bulkhead'.",
     "Give two tips for better sleep. " * 12,
     "Repeat after me: one two three four five six seven eight nine ten.",

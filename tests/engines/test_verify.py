@@ -125,9 +125,7 @@ def test_a_page_that_was_not_its_own_is_left_to_its_owner(make_faulty: EngineFac
 
     run(engine, fault)
     own, foreign, *more = seen
-    assert [engine.pool.states[page] for page in (own, *more)] == [State.QUARANTINED] * (
-        1 + len(more)
-    )
+    assert all(engine.pool.states[page] == State.QUARANTINED for page in (own, *more))
     assert engine.pool.states[foreign] != State.QUARANTINED
 
 
