@@ -16,7 +16,7 @@ from collections.abc import Callable
 import structlog
 from granian.constants import Interfaces
 from granian.log import LogLevels
-from granian.server import Server as MPServer
+from granian.server import MPServer
 
 from runtime.node import Node
 from runtime.scaling import backoff_s, failures_after

@@ -29,7 +29,7 @@ async def read_stream(client: httpx.AsyncClient, body: dict[str, Any]) -> dict[s
         chunk = json.loads(line[6:])
         usage = chunk.get("usage") or usage
         for choice in chunk["choices"]:
-            text += choice["delta"].get("content", "")
+            text += choice["delta"].get("content") or ""
             finish = choice["finish_reason"] or finish
     return {"id": request_id, "text": text, "usage": usage, "finish": finish}
 

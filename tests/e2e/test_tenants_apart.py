@@ -50,7 +50,7 @@ def test_cached_tokens_cost_their_own_price(real_stack: Stack) -> None:
             answer = client.post("/v1/completions", json=body)
     row = row_of(real_stack, answer.headers["x-request-id"])
     cached, fresh = row["cached_input_tokens"], row["input_tokens"] - row["cached_input_tokens"]
-    assert cached == 48
+    assert cached == (row["input_tokens"] - 1) // 16 * 16 > 0
     micro = fresh * 100_000 + cached * 20_000 + row["output_tokens"] * 300_000
     assert row["amount"] == f"{micro / 10**12:.12f}".rstrip("0")
 
