@@ -15,9 +15,6 @@ import os
 import signal
 import sys
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,9 +43,8 @@ def main() -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    server = _start(options)
+    server = _start(options)  # returns when the model is loaded and the port answers
     url = f"{server.listening_address}/v1"
-    _await_answer(f"{url}/models")
     os.write(printer, f"{READY}{url}\n".encode())
     threading.Thread(target=_await_end_of_stdin, args=(stop,), daemon=True).start()
     while not stop.wait(0.5):  # waits in pieces, so that a signal's handler gets its turn
@@ -87,18 +83,6 @@ def _start(options: argparse.Namespace) -> Any:
     params.ui = False
     params.verbosity = 1  # warnings
     return xllamacpp.Server(params)
-
-
-def _await_answer(url: str) -> None:
-    deadline = time.monotonic() + ANSWER_S
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 def _stdout_for_us_alone() -> int:

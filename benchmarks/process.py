@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,19 +51,27 @@ class Child:
 
 @contextmanager
 def child(
-    argv: Sequence[str], ready: str, *, wait_s: float = 60.0, core: int | None = None
+    argv: Sequence[str],
+    ready: str = "",
+    *,
+    url: str = "",
+    wait_s: float = 60.0,
+    core: int | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Child]:
-    """Run `argv` until the block is left; enter it once a line beginning with `ready` was printed.
+    """Run `argv` until the block is left. It's entered once a line that begins with `ready` was
+    printed, and `url` answers 200; either may be left out. `core`: the one to run on.
 
     The child's stdin closes when this process goes, however it goes. Raises ChildFailed.
     """
+    deadline = time.monotonic() + wait_s
     with tempfile.TemporaryFile() as errors:
-        process = _spawn(argv, errors, core)
+        process = _spawn(argv, errors, core, dict(env or {}))
         lines: SimpleQueue[str | None] = SimpleQueue()
         Thread(target=_read_lines, args=(process, lines), daemon=True).start()
         try:
-            printed = _until(ready, lines, time.monotonic() + wait_s)
-            if printed is None:
+            printed = _until(ready, lines, deadline) if ready else ()
+            if printed is None or not _answers(url, process, deadline):
                 raise ChildFailed(f"{' '.join(argv)} was not ready: {_tail(errors)}")
             yield Child(process.pid, printed)
         finally:
@@ -72,12 +83,46 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
 def end_on_sigterm() -> None:
     """Let SIGTERM unwind the stack as Ctrl-C does, so that every child is ended."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
-def _spawn(argv: Sequence[str], errors: IO[bytes], core: int | None) -> subprocess.Popen[bytes]:
+class Foreign:
+    """How much of the machine others used since this was made: above 0.05, distrust the figures."""
+
+    def __init__(self) -> None:
+        self._began = (time.monotonic(), _busy_s(), self._ours_s())
+
+    def share(self) -> float:
+        """Of all cores, from 0 to 1; time stolen by the hypervisor counts as others'."""
+        began, busy_s, ours_s = self._began
+        foreign_s = (_busy_s() - busy_s) - (self._ours_s() - ours_s)
+        cores = os.cpu_count() or 1
+        return max(0.0, foreign_s / (time.monotonic() - began) / cores)
+
+    def _ours_s(self) -> float:
+        return sum(_cpu_s(pid) for pid in _tree(os.getpid()))
+
+
+def _busy_s() -> float:
+    user, nice, system, _, _, irq, soft, steal = map(
+        int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
+    )
+    return (user + nice + system + irq + soft + steal) / TICKS_PER_S
+
+
+def _spawn(
+    argv: Sequence[str], errors: IO[bytes], core: int | None, env: dict[str, str]
+) -> subprocess.Popen[bytes]:
     ours = os.sched_getaffinity(0)
     if core is not None:
         os.sched_setaffinity(0, {core})  # a child inherits it, and hands it on to its own
@@ -88,6 +133,7 @@ def _spawn(argv: Sequence[str], errors: IO[bytes], core: int | None) -> subproce
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=ROOT,
+            env=os.environ | env,
             start_new_session=True,  # Ctrl-C is for this process, which then ends the child
         )
     finally:
@@ -113,6 +159,19 @@ def _until(ready: str, lines: SimpleQueue[str | None], deadline: float) -> tuple
             return None
         printed.append(line)
     return tuple(printed)
+
+
+def _answers(url: str, process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Whether `url` answers 200 before the deadline; no URL asks for nothing."""
+    while url:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return True
+        except (urllib.error.URLError, OSError):
+            if process.poll() is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+    return True
 
 
 def _tail(errors: IO[bytes]) -> str:
@@ -151,8 +210,8 @@ def _stat(pid: int) -> list[str]:
 
 
 def _cpu_s(pid: int) -> float:
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    """Its own user and system time, and that of the children it has waited for."""
+    return sum(map(int, _stat(pid)[11:15])) / TICKS_PER_S
 
 
 def _rss_bytes(pid: int) -> int:

