@@ -22,7 +22,6 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 END_S = 10.0  # for a child to go by itself before it's killed
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ChildFailed(Exception):
@@ -44,9 +43,9 @@ class Child:
         """User and system time so far of the child and its living descendants, in seconds."""
         return sum(_cpu_s(pid) for pid in _tree(self.pid))
 
-    def rss_bytes(self) -> int:
-        """Resident memory of the child and its descendants; a shared page counts in each."""
-        return sum(_rss_bytes(pid) for pid in _tree(self.pid))
+    def memory_bytes(self) -> int:
+        """Resident memory of the child and its descendants; what they share counts once."""
+        return sum(_memory_bytes(pid) for pid in _tree(self.pid))
 
 
 @contextmanager
@@ -214,5 +213,12 @@ def _cpu_s(pid: int) -> float:
     return sum(map(int, _stat(pid)[11:15])) / TICKS_PER_S
 
 
-def _rss_bytes(pid: int) -> int:
-    return int(_stat(pid)[21]) * PAGE_BYTES
+def _memory_bytes(pid: int) -> int:
+    """Its proportional set: a page that several processes share counts once in all."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return (
+        next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) * 1024
+    )

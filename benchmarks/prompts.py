@@ -14,55 +14,10 @@ from pathlib import Path
 import msgspec
 from tokenizers import Tokenizer
 
-PLACES = (
-    "harbour",
-    "market",
-    "station",
-    "library",
-    "garden",
-    "bridge",
-    "square",
-    "museum",
-    "castle",
-    "forest",
-)
-PEOPLE = (
-    "baker",
-    "sailor",
-    "teacher",
-    "painter",
-    "farmer",
-    "doctor",
-    "singer",
-    "weaver",
-    "miller",
-    "carpenter",
-)
-THINGS = (
-    "lantern",
-    "letter",
-    "basket",
-    "violin",
-    "ladder",
-    "blanket",
-    "kettle",
-    "map",
-    "coat",
-    "umbrella",
-    "clock",
-)
-DEEDS = (
-    "carried",
-    "found",
-    "sold",
-    "repaired",
-    "painted",
-    "hid",
-    "counted",
-    "borrowed",
-    "dropped",
-    "cleaned",
-)
+PLACES = "harbour market station library garden bridge square museum castle forest"
+PEOPLE = "baker sailor teacher painter farmer doctor singer weaver miller carpenter"
+THINGS = "lantern letter basket violin ladder blanket kettle map coat umbrella clock"
+DEEDS = "carried found sold repaired painted hid counted borrowed dropped cleaned"
 
 
 def prompts(folder: Path, tokens: int, seed: str) -> Iterator[list[int]]:
@@ -93,5 +48,7 @@ def bodies(ids: Iterator[list[int]], model: str, max_tokens: int) -> Iterator[by
 
 
 def _sentence(chance: random.Random) -> str:
-    who, deed = chance.choice(PEOPLE), chance.choice(DEEDS)
-    return f"The {who} {deed} the {chance.choice(THINGS)} near the {chance.choice(PLACES)}."
+    who, deed, what, where = (
+        chance.choice(words.split()) for words in (PEOPLE, DEEDS, THINGS, PLACES)
+    )
+    return f"The {who} {deed} the {what} near the {where}."
