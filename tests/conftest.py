@@ -13,6 +13,8 @@ from engines.build.fetch import FetchError, fetch
 
 MODEL_ID = "smollm2-135m-instruct"
 MODELS = Path(__file__).parents[1] / ".bulkhead" / "models"
+# Set before torch is imported: threads that spin at barriers crawl when the cores are shared.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 NO_SKIP = os.environ.get("BULKHEAD_NO_SKIP") == "1"
 
 

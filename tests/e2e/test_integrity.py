@@ -1,0 +1,215 @@
+"""A stale page in a running row's table, through the whole stack: key, gateway, host, real engine.
+
+The host runs in this process, so that a fault can be planted; everything else is as in production,
+sockets, capability and ledger included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from msgspec import json as wire
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+from engines.api import Engine, EngineSpec, Output
+from engines.registry import load
+from gateway.app import create_app
+from gateway.cli.accounts import pepper
+from gateway.demo import demo_key
+from gateway.store.connection import open_for_writing
+from gateway.store.migrate import migrate
+from runtime import keyring, state
+from runtime.capability import Signer, Verifier
+from runtime.engine_thread import EngineThread
+from runtime.host import listen
+from runtime.host_app import Host
+from runtime.node import CAPABILITY_LABEL, Hosts
+from runtime.pool import HostState, HostView
+from runtime.settings import Settings, parse
+
+pytestmark = pytest.mark.slow
+
+MODEL = "smollm2-135m-instruct"
+VICTIM = "Name the planets of the solar system, in order, with a fact about each."
+OTHERS = ["Count from one to fifty.", "List the months of the year.", "Say hello in ten languages."]
+FAULT_AT = 12  # output tokens that the victim has when its table goes bad
+OWN = 2  # the first page of a table that holds what nobody else asked
+
+
+@dataclass
+class Faulty:
+    """The real engine, whose victim's table gets `plant`ed on once, when it has FAULT_AT tokens."""
+
+    engine: Any
+    plant: Callable[[Any, Any], None] | None = None
+    planted: threading.Event = field(default_factory=threading.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def step(self) -> list[Output]:
+        for seq in list(self.engine._seqs.values()):
+            done = len(seq.tokens) - seq.prompt_len
+            if self.plant and seq.request.sampling.seed == 666 and done >= FAULT_AT:
+                self.plant(self.engine, seq)
+                self.plant = None
+                self.planted.set()
+        outputs: list[Output] = self.engine.step()
+        return outputs
+
+
+def stale_page(engine: Any, seq: Any) -> None:
+    """Another row's page stands where the victim's own was. (The first two are shared.)"""
+    other = next(s for s in engine._seqs.values() if s is not seq and s.block_table)
+    seq.block_table[OWN] = other.block_table[OWN]
+
+
+def freed_page(engine: Any, seq: Any) -> None:
+    """The page was freed and given out again: same number, later tag."""
+    engine.pool.tags[seq.block_table[OWN]] += 1
+
+
+@dataclass
+class Bench:
+    """The stack under test."""
+
+    client: httpx.AsyncClient
+    engine: Faulty
+    database: Path
+
+    async def ask(self, prompt: str, *, stream: bool = True, seed: int = 1) -> httpx.Response:
+        body = {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": 40,
+            "temperature": 0,
+            "seed": seed,
+            "stream": stream,
+        }
+        return await self.client.post("/v1/chat/completions", json=body)
+
+    async def ask_all(self, *, stream: bool = True) -> tuple[httpx.Response, list[httpx.Response]]:
+        """The victim among its neighbours, all at once."""
+        victim = self.ask(VICTIM, stream=stream, seed=666)
+        answers = await asyncio.gather(victim, *(self.ask(prompt) for prompt in OTHERS))
+        return answers[0], list(answers[1:])
+
+    async def row(self, answer: httpx.Response) -> dict[str, Any]:
+        export = await self.client.get("/v1/usage/export", params={"format": "jsonl"})
+        rows = [json.loads(line) for line in export.text.splitlines()]
+        return next(row for row in rows if row["request_id"] == answer.headers["x-request-id"])
+
+
+@asynccontextmanager
+async def served(app: Any, **where: Any) -> AsyncIterator[uvicorn.Server]:
+    """A real server in this loop."""
+    sockets = where.pop("sockets", None)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, **where))
+    task = asyncio.create_task(server.serve(sockets=sockets))
+    while not server.started:
+        await asyncio.sleep(0.01)
+    yield server
+    server.should_exit = True
+    await task
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, model_dir: Path) -> AsyncIterator[Bench]:
+    text = f'[[models]]\nid = "{MODEL}"\nengine = "embedded"\npath = "{model_dir}"\n'
+    settings = Settings(
+        file=parse(text, "test")[0], config_path="", state_dir=tmp_path / "state", dev=True
+    )
+    state.prepare(settings.state_dir)
+    sockets = state.runtime_dir(settings.state_dir)
+    public_keys = Signer(keyring.load(settings.state_dir).derive(CAPABILITY_LABEL)).public_keys()
+    options = {"dtype": "float32", "kv_memory_bytes": 64 * 2**20}
+    thread = EngineThread(lambda: faulty(EngineSpec(MODEL, str(model_dir), options)))
+    engine = await thread.start()
+    host = Host(MODEL, engine, thread, Verifier(public_keys, MODEL), 64)
+    view = HostView(id="h", model=MODEL, state=HostState.READY, socket=str(sockets / "h.sock"))
+
+    async def hosts(request: Any) -> Response:
+        await asyncio.sleep(0.05)
+        return Response(wire.encode(Hosts(version=7, hosts=[view])))
+
+    migrate(settings.state_dir / "bulkhead.db")
+    db = open_for_writing(settings.state_dir / "bulkhead.db")
+    key = demo_key(db, settings.state_dir, pepper(settings))
+    db.close()
+    node = Starlette(routes=[Route("/hosts", hosts)])
+    async with (
+        served(host.asgi(), sockets=[listen(sockets / "h.sock")], lifespan="off"),
+        served(node, sockets=[listen(state.node_socket(settings.state_dir))], lifespan="off"),
+        served(create_app(settings), port=0) as gateway,
+    ):
+        port = gateway.servers[0].sockets[0].getsockname()[1]
+        headers = {"authorization": f"Bearer {key}"}
+        url = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+            yield Bench(client, engine, settings.state_dir / "bulkhead.db")  # type: ignore[arg-type]
+    thread.close()
+
+
+def faulty(spec: EngineSpec) -> Engine:
+    return Faulty(load("embedded")(spec))  # type: ignore[return-value]
+
+
+def content(answer: httpx.Response) -> str:
+    """The text of a stream."""
+    chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line[6:7] == "{"]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk.get("choices", [])]
+    return "".join(delta.get("content") or "" for delta in deltas)
+
+
+@pytest.mark.parametrize("fault", [stale_page, freed_page])
+async def test_the_row_is_aborted_and_its_neighbours_go_on(
+    bench: Bench, fault: Callable[[Any, Any], None]
+) -> None:
+    """An error event without [DONE], nothing billed, and three neighbours as in a clean run."""
+    clean_victim, clean = await bench.ask_all()
+    bench.engine.plant = fault
+    victim, others = await bench.ask_all()
+    assert bench.engine.planted.is_set()
+    assert '"code":"kv_integrity_abort"' in victim.text
+    assert "[DONE]" not in victim.text
+    assert content(clean_victim).startswith(content(victim)), "no token came from the stale page"
+    assert len(content(victim)) < len(content(clean_victim))
+    assert [content(answer) for answer in others] == [content(answer) for answer in clean]
+    row = await bench.row(victim)
+    assert (row["outcome"], row["billable"], row["amount"]) == ("integrity_abort", False, "0")
+    for answer in others:
+        assert (await bench.row(answer))["billable"] is True
+    stats = bench.engine.stats()
+    assert (stats.integrity_aborts, stats.pages["quarantined"] > 0) == (1, True)
+
+
+async def test_an_unstreamed_answer_is_a_503_with_retry_after(bench: Bench) -> None:
+    """Nothing of it has left, so the client gets a status that it may retry on."""
+    bench.engine.plant = stale_page
+    victim, others = await bench.ask_all(stream=False)
+    assert victim.status_code == 503
+    assert victim.json()["error"]["code"] == "kv_integrity_abort"
+    assert int(victim.headers["retry-after"]) >= 1
+    assert all("[DONE]" in answer.text for answer in others)
+    assert (await bench.row(victim))["billable"] is False
+
+
+async def test_without_faults_there_are_no_alarms(bench: Bench) -> None:
+    """Every page of every step is checked, and none differs."""
+    victim, others = await bench.ask_all()
+    assert all("[DONE]" in answer.text for answer in (victim, *others))
+    stats = bench.engine.stats()
+    assert stats.tag_pages_checked > 4 * 40
+    assert (stats.tag_mismatches, stats.integrity_aborts) == (0, 0)
