@@ -23,6 +23,7 @@ from gateway.hosts import HostDirectory
 from gateway.ids import new_id
 from gateway.ledger import Ledger
 from gateway.relay import Relay
+from gateway.store.connection import DATABASE
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
 from gateway.tenants import Directory
@@ -34,7 +35,6 @@ from runtime.settings import Settings
 
 log = structlog.get_logger()
 
-DATABASE = "bulkhead.db"
 LOCK_WAIT_S = 10.0
 PARENT_POLL_S = 0.25
 

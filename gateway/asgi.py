@@ -84,6 +84,8 @@ class Call:
         watcher = asyncio.create_task(watch())
         try:
             yield
+            if gone:
+                await asyncio.sleep(0)  # the cancellation is due: it must not surface later
         except asyncio.CancelledError:
             if not gone:
                 raise

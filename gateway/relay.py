@@ -97,8 +97,9 @@ class Relay:
         splitter = Splitter()
         try:
             async with self._reply(errand) as reply:
-                chunks = reply.chunks()
-                while (chunk := await self._next(chunks)) is not None:
+                chunks, limit_s = reply.chunks(), self._settings.first_byte_s
+                while (chunk := await self._next(chunks, limit_s)) is not None:
+                    limit_s = self._settings.idle_s  # a queue may be long; a running answer is not
                     frames = [read(event) for event in splitter.push(chunk)]
                     yield _checked(frames)
                     if frames and frames[-1].done:
@@ -185,8 +186,8 @@ class Relay:
             return foreign_reader(errand.answer_id, errand.deployment.id)
         return read_native
 
-    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
-        async with self._deadline(self._settings.idle_s):
+    async def _next(self, chunks: AsyncIterator[bytes], limit_s: float) -> bytes | None:
+        async with self._deadline(limit_s):
             return await anext(chunks, None)
 
     @asynccontextmanager

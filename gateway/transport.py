@@ -17,6 +17,11 @@ from contextlib import asynccontextmanager
 import aiohttp
 import httpx
 
+from runtime.host import KEEP_ALIVE_S as HOST_KEEP_ALIVE_S
+
+# An idle connection is given up before its server would: a request that meets the server's close
+# is lost, and may not be sent again. Many servers close after 5 s.
+FOREIGN_KEEP_ALIVE_S = 3
 # Compressed or chunk-coalesced bytes would hold tokens back, so engines are asked for plain ones.
 PLAIN = {"accept-encoding": "identity"}
 
@@ -66,13 +71,15 @@ class Transport(httpx.AsyncBaseTransport):
         self._in_flight = 0
         self._retired = False
 
+    def _connector(self) -> aiohttp.BaseConnector:
+        if self._socket:
+            idle_s = HOST_KEEP_ALIVE_S / 2
+            return aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=idle_s)
+        return aiohttp.TCPConnector(limit=0, keepalive_timeout=FOREIGN_KEEP_ALIVE_S)
+
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:  # made on first use: a session belongs to the running loop
-            connector: aiohttp.BaseConnector = (
-                aiohttp.UnixConnector(self._socket, limit=0)
-                if self._socket
-                else aiohttp.TCPConnector(limit=0)
-            )
+            connector = self._connector()
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=self._timeout,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engines.api import Decoder, EngineError, FinishReason, Output
+from engines.api import Decoder, FinishReason, Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,3 @@ class Answer:
         return Piece(
             text + part + tail, self.output_tokens, FinishReason.STOP if stopped else finish
         )
-
-
-def refusal_of(fault: EngineError) -> tuple[str, str]:
-    """(code, message) as a host reports an engine's error."""
-    return fault.code, str(fault)

@@ -1,12 +1,15 @@
 """Checks parsed data against a msgspec struct and reports every fault at once, each with its path.
 
 msgspec stops at the first fault; an operator with five typos deserves five lines. So structs and
-lists of structs are walked here, and each leaf is converted by msgspec on its own.
+lists of structs are walked here, and each leaf is converted by msgspec on its own. A struct that
+has rules across its fields tells them in a static `faults(values) -> (key, message)…`, which gets
+the values that were good, so that it speaks even beside another fault.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -54,6 +57,10 @@ def _convert(kind: Any, data: object, report: Report, path: str) -> Any:
     return _leaf(kind, data, report, path)
 
 
+def _no_faults(_: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    return iter(())
+
+
 def _struct_item(kind: Any) -> type[msgspec.Struct] | None:
     """The struct in `tuple[Struct, ...]`, if `kind` is one."""
     args = get_args(kind)
@@ -76,6 +83,8 @@ def _struct(kind: type[msgspec.Struct], data: object, report: Report, path: str)
             values[spec.name] = _convert(hints[spec.name], data[key], report, _join(path, key))
         elif spec.required:
             report.error(_join(path, key), "is missing")
+    for key, message in getattr(kind, "faults", _no_faults)(values):
+        report.error(_join(path, key), message)
     return kind(**values) if len(report.errors) == before else None
 
 

@@ -30,6 +30,8 @@ from runtime.host_app import Host
 
 log = structlog.get_logger()
 
+KEEP_ALIVE_S = 600  # an idle connection of the gateway's; it gives up well before
+
 
 class HostSpec(Struct, frozen=True, kw_only=True):
     """Everything a host is told."""
@@ -91,6 +93,7 @@ async def serve(spec: HostSpec) -> int:
             lifespan="off",
             log_config=None,
             access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=int(spec.drain_s),
         )
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -88,6 +88,15 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     cache_salt: bool = True  # send the tenant's salt, for engines that separate caches by it
     extra_body: dict[str, Any] = {}  # merged into each request to it
 
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """Which fields an engine needs."""
+        engine, url = found.get("engine"), found.get("url") or ""
+        if engine == "openai" and not url.startswith(("http://", "https://")):
+            yield "url", "an attached engine needs the http(s) URL of its /v1"
+        if engine == "embedded" and bool(found.get("source")) == bool(found.get("path")):
+            yield "source", "name either `source` or `path`, where the weights are"
+
 
 class FileSettings(Struct, frozen=True, kw_only=True):
     """The config file, as written."""
@@ -97,6 +106,17 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     relay: RelaySettings = RelaySettings()
     hosts: HostSettings = HostSettings()
     models: tuple[ModelSettings, ...] = ()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """There is a model, and no two have one name."""
+        models = found.get("models") or ()
+        if "models" not in found or found["models"] == ():
+            yield "models", "no model is configured; add a [[models]] table"
+        ids = [model.id if model else None for model in models]
+        for i, id in enumerate(ids):
+            if id is not None and id in ids[:i]:
+                yield f"models[{i}].id", f"{id!r} is used twice"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -144,8 +164,6 @@ def parse(text: str, source: str) -> tuple[FileSettings, Report]:
         report.error("", f"not valid TOML: {fault}")
         raise ConfigError(source, report) from None
     file = convert(FileSettings, data, report)
-    if file is not None:
-        _check_models(file.models, report)
     if file is None or report.errors:
         raise ConfigError(source, report)
     return file, report
@@ -231,23 +249,3 @@ def _secrets(file: FileSettings, env: Mapping[str, str], report: Report) -> dict
             path = f"models[{i}].api_key_env"
             report.error(path, f"the environment variable {model.api_key_env} is not set")
     return found
-
-
-def _check_models(models: tuple[ModelSettings, ...], report: Report) -> None:
-    if not models:
-        report.error("models", "no model is configured; add a [[models]] table")
-    seen: set[str] = set()
-    for i, model in enumerate(models):
-        path = f"models[{i}]"
-        if model.id in seen:
-            report.error(f"{path}.id", f"{model.id!r} is used twice")
-        seen.add(model.id)
-        _check_model(model, path, report)
-
-
-def _check_model(model: ModelSettings, path: str, report: Report) -> None:
-    if model.engine == "openai":
-        if not model.url.startswith(("http://", "https://")):
-            report.error(f"{path}.url", "an attached engine needs the URL of its /v1")
-    elif model.engine == "embedded" and bool(model.source) == bool(model.path):
-        report.error(f"{path}.source", "name either `source` or `path`, where the weights are")

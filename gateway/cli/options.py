@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gateway.store.connection import open_for_writing
+from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.errors import StoreError
 from gateway.store.migrate import migrate
 from gateway.tenants import TenantError
@@ -21,7 +21,6 @@ from runtime.settings import ConfigError, Settings
 from runtime.state import StateInUse
 from runtime.weights import WeightsUnavailable
 
-DATABASE = "bulkhead.db"
 TOLD = (
     ConfigError,
     StateInUse,

@@ -10,8 +10,9 @@ from typing import Literal
 import click
 
 from gateway import tenants as accounts
-from gateway.cli.options import DATABASE, database, load, places
+from gateway.cli.options import database, load, places
 from gateway.export import export
+from gateway.store.connection import DATABASE
 
 US = 1_000_000
 

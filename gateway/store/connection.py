@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from gateway.store.errors import StoreUnavailable
 
+DATABASE: Final = "bulkhead.db"  # its name in the state folder
 BUSY_TIMEOUT_S: Final = 5.0
 
 _WRITE_PRAGMAS: Final = (
