@@ -74,7 +74,7 @@ def _struct(kind: type[msgspec.Struct], data: object, report: Report, path: str)
         report.error(path, f"expected a table, found {_shown(data)}")
         return None
     before = len(report.errors)
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     fields = {f.encode_name: f for f in msgspec.structs.fields(kind)}
     _warn_unknown(data, list(fields), report, path)
     values: dict[str, Any] = {}

@@ -21,10 +21,10 @@ from runtime.check import Report, convert
 MIB = 1024 * 1024
 
 # One model name, a path-safe id. `@` and `/` because Cloudflare's names have them.
-ModelId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}$")]
-# A decimal in text, because a float can't hold a price. At most six places: see docs/decisions.
-Price = Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,6})?$")]
-Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}$")]
+ModelId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}\Z")]
+# A decimal in text, because a float can't hold a price. At most six places, and at most a million.
+Price = Annotated[str, Meta(pattern=r"^([0-9]{1,6}(\.[0-9]{1,6})?|1000000(\.0{1,6})?)\Z")]
+Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1)]
@@ -101,7 +101,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 class FileSettings(Struct, frozen=True, kw_only=True):
     """The config file, as written."""
 
-    name: Annotated[str, Meta(pattern=r"^[a-z0-9_][a-z0-9_-]*$")] = "bulkhead"
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9_][a-z0-9_-]*\Z")] = "bulkhead"
     server: ServerSettings = ServerSettings()
     relay: RelaySettings = RelaySettings()
     hosts: HostSettings = HostSettings()
