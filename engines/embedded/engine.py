@@ -106,6 +106,9 @@ class EmbeddedEngine:
             raise self._failure
         try:
             return self._step()
+        except EngineFailed as error:
+            self._failure = error
+            raise
         except Exception as error:
             self._failure = EngineFailed(f"the engine broke in a step: {error!r}")
             raise self._failure from error

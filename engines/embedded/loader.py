@@ -98,7 +98,8 @@ class _Reader:
         tensor: Tensor = self._file_of[name].get_tensor(name)
         if tuple(tensor.shape) != shape:
             raise UnsupportedError(f"tensor {name!r} is {tuple(tensor.shape)} instead of {shape}")
-        return tensor.to(self._dtype)
+        # Copied, for what stays of a mapped file would keep all of it in memory.
+        return tensor.to(self._dtype, copy=True)
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -44,7 +44,8 @@ class PagePool:
         self.refs = np.zeros(num_pages, np.int32)
         self.states[NULL_PAGE] = State.QUARANTINED
         self._generation = 0
-        self._free = deque(range(1, num_pages))
+        # Last in, first out: a pool that is never full stays small in memory.
+        self._free = list(range(num_pages - 1, 0, -1))
         for page in self._free:
             self._retag(page, tags.SYSTEM_SLOT)
         self._slot_of_domain: dict[str, int] = {}
@@ -80,7 +81,7 @@ class PagePool:
         """FREE -> ACTIVE, under a tag that no page ever had. Raises EngineFailed past the last."""
         if self._generation >= tags.GENERATION_LIMIT:
             raise EngineFailed("the page pool has used up its generations: restart the engine")
-        page = self._free.popleft()
+        page = self._free.pop()
         self._move(page, State.FREE, State.ACTIVE)
         self.refs[page] = 1
         self._domain_of_page[page] = domain

@@ -97,7 +97,7 @@ def free_a_held_page(engine: EmbeddedEngine) -> None:
     engine.pool.states[page] = State.ACTIVE
     engine.pool.release(page)
     engine.pool._free.remove(page)
-    engine.pool._free.appendleft(page)
+    engine.pool._free.append(page)
     engine.pool.allocate("thief")
 
 

@@ -12,15 +12,15 @@ class Rope:
     def __init__(self, head_dim: int, theta: float, max_context: int, dtype: torch.dtype) -> None:
         exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
         angles = torch.outer(torch.arange(max_context).float(), 1.0 / theta**exponents)
-        both = torch.cat((angles, angles), dim=-1)
-        self._cos, self._sin = both.cos().to(dtype), both.sin().to(dtype)
+        cos, sin = angles.cos(), angles.sin()
+        self._cos = torch.cat((cos, cos), dim=-1).to(dtype)
+        self._sin = torch.cat((-sin, sin), dim=-1).to(dtype)  # the sign that `rotate` needs
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin at `positions` [tokens], each [tokens, 1, head_dim]."""
+        """cos and signed sin at `positions` [tokens], each [tokens, 1, head_dim]."""
         return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn x [tokens, heads, head_dim] to its positions."""
-    left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-right, left), dim=-1) * sin
+    """Turn x [tokens, heads, head_dim]: halves (a, b) -> (a cos - b sin, b cos + a sin)."""
+    return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
