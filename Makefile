@@ -2,7 +2,7 @@
 # `make soak` runs the long forms of the tests, `make bench` the benchmarks.
 
 BIN := .venv/bin
-CODE := gateway runtime engines config tests benchmarks
+CODE := bootstrap.py gateway runtime engines config tests benchmarks
 
 .PHONY: dev test lint soak bench clean install-dev install-test
 

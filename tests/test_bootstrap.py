@@ -1,0 +1,66 @@
+"""What stands in the way of `make dev` is told in one sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parent.parent
+NO_INDEX = {
+    "PIP_CONFIG_FILE": "/dev/null",
+    "PIP_FIND_LINKS": "",
+    "PIP_INDEX_URL": "http://127.0.0.1:9/simple",  # the discard port: nobody listens
+    "PIP_RETRIES": "0",
+}
+OLD = """
+import runpy, shutil, sys
+sys.version_info = (3, 9, 1)
+shutil.which = lambda name: None
+sys.argv = ["bootstrap.py", "dev"]
+runpy.run_path("bootstrap.py", run_name="__main__")
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in ("bootstrap.py", "pyproject.toml"):
+        shutil.copy(REPO / name, tmp_path)
+    return tmp_path
+
+
+def run(folder: Path, *command: str, **env: str) -> str:
+    """What it said; it must have failed."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=dict(os.environ) | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_python_that_is_too_old(checkout: Path) -> None:
+    told = run(checkout, "-c", OLD)
+    assert told == "Bulkhead needs Python 3.11 or newer, and this is 3.9.1: install a newer one.\n"
+
+
+@pytest.mark.slow
+def test_no_network_for_the_packages(checkout: Path) -> None:
+    told = run(checkout, "bootstrap.py", "dev", **NO_INDEX).splitlines()
+    assert "no package index answers" in told[-1]
+    assert len(told) == 3, "what it was doing, and the sentence"
+
+
+@pytest.mark.slow
+def test_no_network_for_the_weights(tmp_path: Path) -> None:
+    told = run(REPO, "-m", "gateway", "dev", "--state", str(tmp_path / "state"), **NO_INDEX)
+    assert "no network" in told.splitlines()[-1]
+    assert "Traceback" not in told
