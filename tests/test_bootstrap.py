@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.stack import free_port
+
 REPO = Path(__file__).resolve().parent.parent
 NO_INDEX = {
     "PIP_CONFIG_FILE": "/dev/null",
@@ -61,6 +63,7 @@ def test_no_network_for_the_packages(checkout: Path) -> None:
 
 @pytest.mark.slow
 def test_no_network_for_the_weights(tmp_path: Path) -> None:
-    told = run(REPO, "-m", "gateway", "dev", "--state", str(tmp_path / "state"), **NO_INDEX)
+    env = NO_INDEX | {"BULKHEAD_PORT": str(free_port())}
+    told = run(REPO, "-m", "gateway", "dev", "--state", str(tmp_path / "state"), **env)
     assert "no network" in told.splitlines()[-1]
     assert "Traceback" not in told
