@@ -101,7 +101,13 @@ def free_a_held_page(engine: EmbeddedEngine) -> None:
     engine.pool.allocate("thief")
 
 
-@pytest.mark.parametrize("fault", [use_stale_page, free_a_held_page])
+def use_foreign_page(engine: EmbeddedEngine) -> None:
+    """Row r1 names a page of r0's together with its right tag: only the domain is wrong."""
+    thief, owner = seq_of(engine, "r1"), seq_of(engine, "r0")
+    thief.block_table[1], thief.tags[1] = owner.block_table[1], owner.tags[1]
+
+
+@pytest.mark.parametrize("fault", [use_stale_page, use_foreign_page, free_a_held_page])
 def test_a_page_that_is_not_the_recorded_one_stops_its_row(
     make_faulty: EngineFactory, fault: Fault
 ) -> None:
@@ -294,6 +300,29 @@ def test_shared_pages_outlive_a_faulty_reader(make_faulty: EngineFactory) -> Non
     engine.add(ask("later", prompt, 2))
     answers.take(engine.step())
     assert answers.cached("later") == 16
+
+
+def test_a_key_without_the_domain_is_caught_by_the_domain_check(
+    make_faulty: EngineFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the cache ever hands a page to another domain, its reader is stopped in time."""
+    engine = make_faulty()
+    tables = engine.scheduler._tables
+    scope_of = tables._scope_of
+    assert scope_of is not None
+    monkeypatch.setattr(tables, "_scope_of", lambda domain: scope_of("everybody"))
+    prompt = random_prompt(17, 3)
+    engine.add(ask("first", prompt, 2, domain="a"))
+    engine.add(ask("mate", random_prompt(5, 4), 12, domain="c"))
+    for _ in range(3):
+        engine.step()
+    engine.add(ask("thief", prompt, 2, domain="b"))
+    answers = Answers()
+    while engine.has_work():
+        answers.take(engine.step())
+    assert answers.cached("thief") == 16
+    assert_aborted(answers, "thief", 0)
+    assert answers.last("mate").finish is FinishReason.LENGTH
 
 
 def test_a_quarantined_page_is_never_used_again(make_faulty: EngineFactory) -> None:
