@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 
 import openai
@@ -124,6 +125,7 @@ def test_the_sdk_gets_typed_errors(real_stack: Stack) -> None:
         assert bad.value.param == "messages"
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl_streams(real_stack: Stack) -> None:
     """What `bulkhead dev` prints works in a shell, and a stream ends with [DONE]."""
     body = {"model": MODELS[0], "messages": QUESTION, "stream": True, "max_tokens": 8}
