@@ -5,7 +5,6 @@ Told prompts as token ids and an opaque domain; never told text, HTTP or tenants
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from engines.api import (
-    ContextLengthExceeded,
     EngineFailed,
     EngineSpec,
     KvIntegrityAbort,
@@ -34,6 +32,7 @@ from engines.embedded.runner import Runner
 from engines.embedded.scheduler import Plan, Scheduler
 from engines.embedded.seq import Phase, Seq
 from engines.embedded.tables import Tables
+from engines.embedded.validate import refuse_unfit
 from engines.embedded.verify import Verifier
 from engines.tokenizer import FolderTokenizer
 
@@ -85,7 +84,9 @@ class EmbeddedEngine:
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused if it can never run."""
-        self._refuse_unfit(request)
+        if request.id in self._seqs:
+            raise RequestRefused(f"request id {request.id!r} is in use")
+        refuse_unfit(request, self._vocab_size, self.max_context_tokens)
         seq = Seq.of(request)
         self._seqs[request.id] = seq
         self.scheduler.add(seq)
@@ -152,20 +153,18 @@ class EmbeddedEngine:
             output_tokens=len(tokens),
         )
         outputs = []
-        admitted = set(plan.admitted)
         for seq in (chunk.seq for chunk in plan.chunks):
             if seq.finish is not None:
                 del self._seqs[seq.request.id]
-            if seq in tokens or seq in admitted or seq.finish is not None:
-                outputs.append(
-                    Output(
-                        request_id=seq.request.id,
-                        token_ids=(tokens[seq],) if seq in tokens else (),
-                        finish=seq.finish,
-                        cached_tokens=seq.num_cached if seq in admitted else None,
-                        error=seq.error,
-                    )
-                )
+            output = Output(
+                request_id=seq.request.id,
+                token_ids=(tokens[seq],) if seq in tokens else (),
+                finish=seq.finish,
+                cached_tokens=seq.num_cached if seq in plan.admitted else None,
+                error=seq.error,
+            )
+            if output != Output(seq.request.id):
+                outputs.append(output)
         return outputs
 
     def stats(self) -> Stats:
@@ -188,27 +187,6 @@ class EmbeddedEngine:
     def _count(self, **more: int) -> None:
         sums = {name: getattr(self._counted, name) + number for name, number in more.items()}
         self._counted = replace(self._counted, **sums)
-
-    def _refuse_unfit(self, request: Request) -> None:
-        sampling = request.sampling
-        if request.id in self._seqs:
-            raise RequestRefused(f"request id {request.id!r} is in use")
-        if not request.prompt:
-            raise RequestRefused("the prompt is empty")
-        if not all(0 <= token < self._vocab_size for token in request.prompt):
-            raise RequestRefused(f"the prompt holds a token outside 0..{self._vocab_size - 1}")
-        if sampling.max_tokens < 1:
-            raise RequestRefused("max_tokens must be at least 1")
-        if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
-            raise RequestRefused("temperature must be a finite number, 0 or more")
-        if not 0 < sampling.top_p <= 1:
-            raise RequestRefused("top_p must be above 0 and at most 1")
-        length = len(request.prompt) + sampling.max_tokens
-        if length > self.max_context_tokens:
-            raise ContextLengthExceeded(
-                f"{len(request.prompt)} prompt tokens and {sampling.max_tokens} answer tokens "
-                f"exceed the context of {self.max_context_tokens}"
-            )
 
 
 def _max_context(model: ModelConfig, config: EngineConfig, pool: PagePool) -> int:
