@@ -30,9 +30,9 @@ class StopScanner:
     def push(self, text: str) -> tuple[str, bool]:
         """(text that may leave, whether a stop string was met)."""
         self._held += text
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        if found:
-            return self._held[: min(found)], True
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:  # the first to be whole, so that it's the same however the text was cut
+            return self._held[: min(found)[1]], True
         keep = self._ambiguous()
         out, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return out, False

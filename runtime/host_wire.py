@@ -16,6 +16,7 @@ from runtime.answer import Piece
 from runtime.wire import output_comment
 
 MAX_TOKENS = 2**31 - 1
+TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 
 
 class Turn(Struct, forbid_unknown_fields=True):
@@ -29,12 +30,12 @@ class HostRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """What a host is asked: a chat (`messages`) or a completion (`prompt`: text or ids)."""
 
     model: str
-    messages: list[Turn] | None = None
-    prompt: str | list[int] | None = None
+    messages: Annotated[list[Turn], Meta(min_length=1)] | None = None
+    prompt: str | list[TokenId] | None = None
     max_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    seed: int | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: list[str] = []
     stream: bool = False
 

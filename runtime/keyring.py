@@ -44,7 +44,7 @@ def load(state_dir: Path, from_environment: str = "") -> Keyring:
     path = state_dir / "root-secret"
     if not path.exists():
         write_once(path, secrets.token_hex(SECRET_BYTES))
-    return Keyring(_from_hex(path.read_text("ascii").strip(), str(path)))
+    return Keyring(_from_hex(path.read_text("ascii", "replace").strip(), str(path)))
 
 
 def write_once(path: Path, text: str) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -49,7 +50,8 @@ def runtime_dir(state_dir: Path) -> Path:
     """A short directory for the sockets of this state folder: 0700 and ours, or refused."""
     digest = hashlib.sha256(str(state_dir).encode()).hexdigest()[:10]
     path = Path(tempfile.gettempdir()) / f"bulkhead-{os.getuid()}-{digest}"
-    path.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise StateInUse(f"{path} is not a private directory of this user; remove it")

@@ -23,12 +23,13 @@ def faults(text: str, env: dict[str, str] | None = None, folder: Path | None = N
         else:
             (folder / "test.toml").write_text(text)
             load(folder / "test.toml", folder, environ=env or {})
-    except ConfigError as refused:
-        for fault in refused.report.errors:
-            assert str(fault) in str(refused), "the message lists every fault"
-            assert fault.message
-        return [fault.path for fault in refused.report.errors]
-    return []
+    except ConfigError as fault:
+        refused = fault
+    else:
+        return []
+    for fault_line in refused.report.errors:
+        assert str(fault_line) in str(refused), "the message lists every fault"
+    return [one.path for one in refused.report.errors]
 
 
 BROKEN: list[tuple[str, str, list[str]]] = [

@@ -1,0 +1,294 @@
+"""A host over a real server on its socket: what it answers, counts, refuses and aborts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.fake import FakeEngine
+from runtime.capability import Signer
+from tests.runtime.servers import SEED, GatedEngine, RunningHost, running_host
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+PROMPT = {"model": "echo", "prompt": "abcd", "max_tokens": 6}
+MESSAGES = {"model": "echo", "messages": [{"role": "user", "content": "abcd"}], "max_tokens": 6}
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[RunningHost]:
+    async with running_host(tmp_path) as host:
+        yield host
+
+
+async def post(host: RunningHost, path: str, body: object, **headers: str) -> Any:
+    """(status, parsed body)."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = await host.client.post(path, content=content, headers=host.authorization() | headers)
+    return answer.status_code, answer.json()
+
+
+async def stream(host: RunningHost, path: str, body: dict[str, Any]) -> list[bytes]:
+    """The events of a stream, each without its blank line."""
+    headers = host.authorization() | {"x-request-id": "req_7"}
+    answer = await host.client.post(path, json=body | {"stream": True}, headers=headers)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/event-stream"
+    assert answer.content.endswith(b"\n\n")
+    return answer.content.split(b"\n\n")[:-1]
+
+
+def chunk(event: bytes) -> Any:
+    return json.loads(event.rpartition(b"data: ")[2])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_a_chat_is_answered_whole(host: RunningHost) -> None:
+    status, body = await post(host, CHAT, MESSAGES, **{"x-request-id": "req_42"})
+    assert status == 200
+    created = body.pop("created")
+    assert abs(created - time.time()) < 5
+    assert body == {
+        "id": "chatcmpl-42",
+        "object": "chat.completion",
+        "model": "echo",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "abcdab", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "length",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 4,
+            "completion_tokens": 6,
+            "total_tokens": 10,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }
+
+
+async def test_a_completion_is_answered_whole(host: RunningHost) -> None:
+    status, body = await post(host, COMPLETIONS, PROMPT, **{"x-request-id": "req_42"})
+    assert (status, body["id"], body["object"]) == (200, "cmpl-42", "text_completion")
+    assert body["choices"] == [
+        {"index": 0, "text": "abcdab", "logprobs": None, "finish_reason": "length"}
+    ]
+
+
+async def test_a_prompt_of_token_ids_is_taken_as_it_is(host: RunningHost) -> None:
+    body = PROMPT | {"prompt": [104, 105], "max_tokens": 4}
+    assert (await post(host, COMPLETIONS, body))[1]["choices"][0]["text"] == "hihi"
+
+
+async def test_a_chat_stream_counts_along_exactly(host: RunningHost) -> None:
+    """After each frame, the comment before it has told how many tokens have left."""
+    events = await stream(host, CHAT, MESSAGES)
+    assert events[0] == b": p=4 c=0"
+    opening = chunk(events[1])
+    assert (opening["id"], opening["object"]) == ("chatcmpl-7", "chat.completion.chunk")
+    assert opening["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert not events[1].startswith(b":")
+    for i, event in enumerate(events[2:8], 1):
+        assert event.startswith(b": t=%d\ndata: " % i)
+        assert chunk(event)["choices"][0]["delta"] == {"content": "abcdab"[i - 1]}
+    assert events[8].startswith(b": t=6\ndata: ")
+    assert chunk(events[8])["choices"][0] | {"logprobs": 0} == {
+        "index": 0, "delta": {}, "logprobs": 0, "finish_reason": "length",
+    }  # fmt: skip
+    assert chunk(events[9])["choices"] == []
+    assert chunk(events[9])["usage"]["completion_tokens"] == 6
+    assert events[10:] == [b"data: [DONE]"]
+
+
+async def test_a_completion_stream_counts_along_exactly(host: RunningHost) -> None:
+    events = await stream(host, COMPLETIONS, PROMPT)
+    assert events[0] == b": p=4 c=0"
+    assert [event.split(b"\n")[0] for event in events[1:7]] == [b": t=%d" % i for i in range(1, 7)]
+    assert "".join(chunk(event)["choices"][0]["text"] for event in events[1:7]) == "abcdab"
+    assert chunk(events[6])["choices"][0]["finish_reason"] == "length"
+    assert chunk(events[7])["usage"]["total_tokens"] == 10
+
+
+async def test_a_count_covers_tokens_whose_character_isn_t_whole_yet(host: RunningHost) -> None:
+    events = await stream(host, COMPLETIONS, PROMPT | {"prompt": "é日", "max_tokens": 5})
+    texts = {chunk(e)["choices"][0]["text"]: e.split(b"\n")[0] for e in events if b"t=" in e}
+    assert texts["é"] == b": t=2"
+    assert texts["日"] == b": t=5"
+
+
+async def test_a_stop_string_ends_the_stream_and_frees_the_engine(host: RunningHost) -> None:
+    body = PROMPT | {"prompt": "one two three", "max_tokens": 5000, "stop": ["two"]}
+    events = await stream(host, COMPLETIONS, body)
+    texts = [chunk(e)["choices"][0] for e in events if b": t=" in e]
+    assert "".join(choice["text"] for choice in texts) == "one "
+    assert texts[-1]["finish_reason"] == "stop"
+    assert chunk(events[-2])["usage"]["completion_tokens"] == 7
+    await until(lambda: not host.engine.has_work())
+    assert host.host.thread.in_flight == 0
+
+
+async def test_cached_tokens_are_told_within_a_domain_only(host: RunningHost) -> None:
+    body = PROMPT | {"prompt": "x" * 40}
+    for domain, cached in (("a", 0), ("a", 32), ("b", 0)):
+        answer = await host.client.post(COMPLETIONS, json=body, headers=host.authorization(domain))
+        details = answer.json()["usage"]["prompt_tokens_details"]
+        assert details == {"cached_tokens": cached}, domain
+    assert (await stream(host, COMPLETIONS, body))[0] == b": p=40 c=0"
+
+
+async def test_an_answer_without_a_limit_gets_the_model_s_default(host: RunningHost) -> None:
+    body = {"model": "echo", "prompt": "abc"}
+    assert (await post(host, COMPLETIONS, body))[1]["usage"]["completion_tokens"] == 16
+
+
+async def test_an_answer_is_cut_to_what_the_context_holds(host: RunningHost) -> None:
+    body = PROMPT | {"prompt": "x" * 8190, "max_tokens": 100}
+    status, answer = await post(host, COMPLETIONS, body)
+    assert (status, answer["usage"]["total_tokens"]) == (200, 8192)
+
+
+def bad_tokens() -> list[str]:
+    old = Signer(SEED, now=lambda: time.time() - 100)
+    ahead = Signer(SEED, now=lambda: time.time() + 100)
+    return [
+        "", "Bearer", "Basic abc", "Bearer x.y.z", "Bearer \xff", "garbage",
+        f"Bearer {Signer(SEED).mint('d', 'other')}",
+        f"Bearer {Signer(bytes(32)).mint('d', 'echo')}",
+        f"Bearer {old.mint('d', 'echo')}",
+        f"Bearer {ahead.mint('d', 'echo')}",
+        Signer(SEED).mint("d", "echo"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", bad_tokens(), ids=range(11))
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_without_a_good_capability_the_engine_is_untouched(
+    host: RunningHost, value: str, streamed: bool
+) -> None:
+    answer = await host.client.post(
+        CHAT,
+        json=MESSAGES | {"stream": streamed},
+        headers={b"authorization": value.encode("latin-1")},
+    )
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "capability_refused"
+    assert (await host.client.get("/stats")).json()["steps"] == 0
+
+
+BAD: list[tuple[str, object, str, str]] = [
+    ("an unknown field", PROMPT | {"domain": "victim"}, COMPLETIONS, "invalid_request"),
+    ("a field of a turn", MESSAGES | {"messages": [{"role": "user", "content": "x", "tag": 1}]},
+     CHAT, "invalid_request"),
+    ("no JSON", b"{", CHAT, "invalid_request"),
+    ("no body", b"", CHAT, "invalid_request"),
+    ("broken UTF-8", b'{"model":"echo","prompt":"\xff"}', COMPLETIONS, "invalid_request"),
+    ("deep nesting", b'{"stop":' + b"[" * 100_000, COMPLETIONS, "invalid_request"),
+    ("a prompt in a chat", PROMPT, CHAT, "invalid_request"),
+    ("messages in a completion", MESSAGES, COMPLETIONS, "invalid_request"),
+    ("both", PROMPT | MESSAGES, CHAT, "invalid_request"),
+    ("no messages", MESSAGES | {"messages": []}, CHAT, "invalid_request"),
+    ("an empty prompt", PROMPT | {"prompt": ""}, COMPLETIONS, "invalid_request"),
+    ("no ids", PROMPT | {"prompt": []}, COMPLETIONS, "invalid_request"),
+    ("no tokens", PROMPT | {"max_tokens": 0}, COMPLETIONS, "invalid_request"),
+    ("too hot", PROMPT | {"temperature": 2.5}, COMPLETIONS, "invalid_request"),
+    ("an id that is no token", PROMPT | {"prompt": [2**31 - 1]}, COMPLETIONS, "invalid_request"),
+    ("a negative id", PROMPT | {"prompt": [-1]}, COMPLETIONS, "invalid_request"),
+    ("a seed over 64 bits", PROMPT | {"seed": 2**70}, COMPLETIONS, "invalid_request"),
+    ("more than the context", PROMPT | {"prompt": "x" * 8192}, COMPLETIONS,
+     "context_length_exceeded"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "path", "code"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_bad_request_is_refused_with_400_before_the_engine_works(
+    host: RunningHost, body: object, path: str, code: str, streamed: bool
+) -> None:
+    if isinstance(body, dict) and streamed:
+        body = body | {"stream": True}
+    status, answer = await post(host, path, body)
+    assert (status, answer["error"]["code"]) == (400, code)
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+    assert (await host.client.get("/stats")).json()["steps"] == 0
+    assert host.host.thread.in_flight == 0
+
+
+async def test_other_routes_and_methods_are_not_found(host: RunningHost) -> None:
+    for method, path in (("GET", CHAT), ("POST", "/v1/embeddings"), ("GET", "/x")):
+        answer = await host.client.request(method, path, headers=host.authorization())
+        assert answer.status_code in (404, 405), path
+
+
+async def test_a_draining_host_refuses_with_503_and_tells_it(host: RunningHost) -> None:
+    assert (await host.client.get("/health")).json() == {"state": "ready"}
+    assert (await host.client.post("/drain")).json() == {"in_flight": 0}
+    for streamed in (True, False):
+        status, body = await post(host, CHAT, MESSAGES | {"stream": streamed})
+        assert (status, body["error"]["code"]) == (503, "draining")
+    health = await host.client.get("/health")
+    assert (health.status_code, health.json()) == (200, {"state": "draining"})
+
+
+async def test_an_integrity_abort_is_503_or_ends_the_stream_without_done(host: RunningHost) -> None:
+    body = PROMPT | {"prompt": "integrity, please", "max_tokens": 50}
+    status, answer = await post(host, COMPLETIONS, body)
+    assert (status, answer["error"]["code"]) == (503, "kv_integrity_abort")
+    events = await stream(host, COMPLETIONS, body)
+    assert b"[DONE]" not in events[-1]
+    assert chunk(events[-1])["error"]["code"] == "kv_integrity_abort"
+    assert chunk(events[-1])["error"]["type"] == "server_error"
+    assert not any(b'"usage"' in event for event in events)
+    assert (await post(host, COMPLETIONS, PROMPT))[0] == 200, "others go on"
+
+
+async def test_an_engine_s_failure_is_503_and_the_host_says_it_failed(host: RunningHost) -> None:
+    body = PROMPT | {"prompt": "engine, fail", "max_tokens": 50}
+    status, answer = await post(host, COMPLETIONS, body)
+    assert (status, answer["error"]["code"]) == (503, "engine_failed")
+    health = await host.client.get("/health")
+    assert (health.status_code, health.json()) == (503, {"state": "failed"})
+    assert (await post(host, COMPLETIONS, PROMPT))[0] == 503
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("steps", [0, 3])
+async def test_a_client_that_leaves_aborts_its_request(
+    tmp_path: Path, streamed: bool, steps: int
+) -> None:
+    engine = GatedEngine()
+    async with running_host(tmp_path, engine) as host:
+        body = json.dumps(PROMPT | {"max_tokens": 1000, "stream": streamed}).encode()
+        reader, writer = await asyncio.open_unix_connection(str(host.socket))
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+        head += f"authorization: {host.authorization()['authorization']}\r\n\r\n"
+        writer.write(head.encode() + body)
+        engine.allow(steps)
+        await until(lambda: engine.waiting and engine.allowed == 0)
+        if streamed and steps:
+            await reader.readuntil(b": t=3")
+        writer.close()
+        await writer.wait_closed()
+        await until(lambda: host.host.thread.in_flight == 0)
+        engine.allow(1)
+        stats = await host.host.thread.stats()
+        assert (stats.aborted, stats.running) == (1, 0)
+
+
+async def test_many_answers_at_once_don_t_mix(tmp_path: Path) -> None:
+    async with running_host(tmp_path, FakeEngine()) as host:
+        prompts = [f"<{i:03}>" * 3 for i in range(40)]
+        bodies = [PROMPT | {"prompt": prompt, "max_tokens": 15} for prompt in prompts]
+        answers = await asyncio.gather(*(post(host, COMPLETIONS, body) for body in bodies))
+        assert [body["choices"][0]["text"] for _, body in answers] == prompts
