@@ -12,7 +12,7 @@ import pytest
 
 from engines.embedded.config import EngineConfig
 from engines.fake import FakeEngine
-from gateway import errors, schema
+from gateway import errors, fields as wire, schema
 from gateway.cli import main
 from gateway.v1 import ROUTES
 from runtime import settings
@@ -76,7 +76,7 @@ def test_every_route_and_field_is_in_api_md() -> None:
     text = doc("api.md")
     for path, (method, _) in ROUTES.items():
         assert f"`{method} {path}`" in text
-    for kind in (schema.ChatFields, schema.CompletionFields):
+    for kind in (wire.ChatFields, wire.CompletionFields):
         for field in msgspec.structs.fields(kind):
             assert f"`{field.encode_name}" in text, field.name
 
