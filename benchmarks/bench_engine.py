@@ -38,6 +38,7 @@ CELLS = ((1, 4), (8, 24), (32, 64))  # clients, requests
 SHORT_CELLS = ((1, 1), (8, 8), (32, 32))
 BARS = {1: 1.6, 8: 2.3, 32: 2.3}  # our tokens/s over llama.cpp's Q4_0, at so many clients
 OURS, ALONE, Q4_0, Q4_1 = "bulkhead", "engine alone", "llama.cpp Q4_0", "llama.cpp Q4_1"
+CELL_S = 60  # after it a cell sends no more requests, however slow the machine
 BUDGET_S = 18 * 60  # no round begins that would end after it
 CONFIG = """
 [[models]]
@@ -119,7 +120,9 @@ def _bodies(folder: Path, seed: str) -> Iterator[bytes]:
 
 
 def _load(target: Target, requests: Iterator[bytes], clients: int, number: int) -> Run:
-    return asyncio.run(closed_loop(target, requests, clients, requests=number, patience_s=300))
+    return asyncio.run(
+        closed_loop(target, requests, clients, requests=number, seconds=CELL_S, patience_s=300)
+    )
 
 
 def _alone(folder: Path, number: int, cells: tuple[tuple[int, int], ...]) -> list[float]:
