@@ -10,9 +10,11 @@ import codecs
 import json
 import re
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
@@ -20,10 +22,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer, decoders
 
 from engines.api import EngineError, Message, RequestRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 
 class FolderTokenizer:

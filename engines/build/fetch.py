@@ -16,16 +16,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from engines.build.gguf import ConversionError, convert
 from engines.build.sources import SOURCES, Source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CONVERTER_VERSION = 1  # raise it when the same source would convert differently
 

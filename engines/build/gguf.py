@@ -7,17 +7,15 @@ rebuilt from the file's own vocabulary. Needs numpy, gguf, safetensors and token
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gguf import GGUFReader, dequantize
 from numpy.typing import NDArray
 from safetensors import TensorSpec, serialize_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 Float32 = NDArray[np.float32]
 Bits16 = NDArray[np.uint16]

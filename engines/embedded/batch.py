@@ -6,16 +6,13 @@ runner wraps these very arrays as tensors, so what `verify` checks is what atten
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from engines.embedded.seq import Chunk
+from engines.embedded.seq import Chunk
 
 Ints = NDArray[np.int64]
 Tags = NDArray[np.uint64]

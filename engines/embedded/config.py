@@ -6,14 +6,12 @@ Both are frozen and checked once, here; every fault is an UnsupportedError that 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from engines.api import EngineError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 DTYPES = ("bfloat16", "float32")
 INTEGRITY = ("enforce", "observe", "off")

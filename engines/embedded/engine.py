@@ -5,9 +5,9 @@ Told prompts as token ids and an opaque domain; never told text, HTTP or tenants
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -35,9 +35,6 @@ from engines.embedded.tables import Tables
 from engines.embedded.validate import refuse_unfit
 from engines.embedded.verify import Verifier
 from engines.tokenizer import FolderTokenizer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def create(spec: EngineSpec) -> EmbeddedEngine:

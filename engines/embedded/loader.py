@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,9 +16,6 @@ from torch import Tensor
 from engines.embedded.config import ModelConfig, UnsupportedError
 from engines.embedded.layers.linear import Linear
 from engines.embedded.models.llama import LayerWeights, LlamaWeights
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def load(folder: Path, config: ModelConfig, dtype: torch.dtype) -> LlamaWeights:

@@ -8,17 +8,14 @@ enum; until then a freed page is reusable at once, which is safe as steps don't 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engines.api import EngineFailed
 from engines.embedded import tags
 from engines.embedded.seq import Page
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NULL_PAGE = 0  # fills unused places of block tables; never allocated, never written
 

@@ -7,16 +7,12 @@ the page's tag is another one by now, the entry is worthless and the lookup miss
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from engines.embedded.pages import PagePool, State
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from engines.embedded.seq import Page
+from engines.embedded.seq import Page
 
 ROOT = b""  # parent key of a seq's first page
 

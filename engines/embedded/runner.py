@@ -5,17 +5,13 @@ Told a batch that has been verified; never told why it looks as it does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from engines.embedded.batch import Batch
+from engines.embedded.kv import KvCache
 from engines.embedded.layers.attention import PagedAttention
+from engines.embedded.models.llama import Llama
 from engines.embedded.sampler import sample
-
-if TYPE_CHECKING:
-    from engines.embedded.batch import Batch
-    from engines.embedded.kv import KvCache
-    from engines.embedded.models.llama import Llama
 
 
 class Runner:

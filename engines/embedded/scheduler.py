@@ -7,16 +7,12 @@ never told tensors, text or time.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from engines.api import EngineFailed, FinishReason, KvIntegrityAbort
 from engines.embedded.seq import Chunk, Phase, Seq
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from engines.embedded.tables import Tables
+from engines.embedded.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)

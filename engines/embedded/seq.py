@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from engines.api import EngineError, FinishReason, Request
+from engines.api import EngineError, FinishReason, Request
 
 
 class Page(NamedTuple):

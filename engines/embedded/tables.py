@@ -6,16 +6,12 @@ pages it may still need are promised to it, so a running seq never runs out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from engines.embedded import tags
+from engines.embedded.pages import PagePool
 from engines.embedded.prefix import ROOT, KeyScope, PrefixCache, content_key
 from engines.embedded.seq import Page, Seq
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from engines.embedded.pages import PagePool
 
 
 class Tables:

@@ -6,17 +6,13 @@ attention will read, and guards the slots to be written; `after` runs before any
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from engines.api import EngineFailed
 from engines.embedded import tags
+from engines.embedded.batch import Batch, Ints
 from engines.embedded.pages import NULL_PAGE, PagePool, State
-
-if TYPE_CHECKING:
-    from engines.embedded.batch import Batch, Ints
 
 Flags = NDArray[np.bool_]
 _GENERATION_BITS = np.uint64(tags.GENERATION_BITS)

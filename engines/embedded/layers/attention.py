@@ -6,15 +6,13 @@ Told the arrays of a batch and a KvCache. Every row attends to its own block tab
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-if TYPE_CHECKING:
-    from engines.embedded.batch import Batch
-    from engines.embedded.kv import KvCache
+from engines.embedded.batch import Batch
+from engines.embedded.kv import KvCache
 
 
 @dataclass(frozen=True, slots=True)

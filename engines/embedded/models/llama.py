@@ -6,18 +6,15 @@ Told token ids, positions and an attention that knows where KV lies; never told 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from torch import Tensor
 from torch.nn.functional import embedding, silu
 
+from engines.embedded.config import ModelConfig
+from engines.embedded.layers.linear import Linear
 from engines.embedded.layers.norm import rms_norm
 from engines.embedded.layers.rope import Rope, rotate
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from engines.embedded.config import ModelConfig
-    from engines.embedded.layers.linear import Linear
 
 
 class Attention(Protocol):
