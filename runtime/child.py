@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import json
+from msgspec import MsgspecError, json
 
 from runtime.host import HostSpec, Ready
 
@@ -54,6 +54,8 @@ class Child:
             answer = json.decode(line, type=Ready) if line else None
         except (TimeoutError, OSError) as fault:
             raise StartFailed(f"not ready after {timeout_s:g} s ({type(fault).__name__})") from None
+        except MsgspecError:
+            raise StartFailed(f"said {line[:80]!r} instead of whether it is ready") from None
         if answer is None:
             raise StartFailed(f"exited with {await self._process.wait()} before it was ready")
         if not answer.ready:

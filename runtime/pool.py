@@ -112,13 +112,13 @@ class Pool:
         try:
             await asyncio.wait((exited, hung), return_when=asyncio.FIRST_COMPLETED)
             if exited.done():
+                child.clean_up()
                 return f"exited with {exited.result()}"
             await child.kill()
             return "stopped answering"
         finally:
             exited.cancel()
             hung.cancel()
-            child.clean_up()
 
     async def _hung(self, spec: HostSpec) -> None:
         """Returns once the host has failed two health checks in a row."""

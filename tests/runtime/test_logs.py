@@ -1,0 +1,36 @@
+"""Logs are one JSON object a line, and hold neither secrets nor content."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+CODE = """
+import structlog
+from runtime import logs
+logs.configure()
+log = structlog.get_logger()
+log.debug("quiet")
+log.info("request", path="/v1/x\\ninjected", status=200)
+def fail(authorization, prompt):
+    raise ValueError("a reason")
+try:
+    fail("Bearer canary-key", "canary-prompt")
+except ValueError:
+    log.exception("internal_error", request_id="req_1")
+"""
+
+
+def test_a_traceback_in_the_log_shows_no_values_of_variables() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == ""
+    request, fault = map(json.loads, done.stderr.splitlines())
+    assert (request["event"], request["level"]) == ("request", "info")
+    assert request["timestamp"].endswith("Z")
+    assert fault["exception"][0]["exc_value"] == "a reason"
+    frames = [frame["name"] for frame in fault["exception"][0]["frames"]]
+    assert frames == ["<module>", "fail"]
+    assert "canary" not in done.stderr
