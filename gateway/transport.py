@@ -113,6 +113,8 @@ class Transport(httpx.AsyncBaseTransport):
             )
         except aiohttp.ClientConnectorError as fault:
             raise ConnectFailed(str(fault.os_error.strerror or type(fault).__name__)) from None
+        except aiohttp.ConnectionTimeoutError:
+            raise ConnectFailed("no connection in time") from None
         except aiohttp.ClientError as fault:
             raise Broken(type(fault).__name__) from None
         try:
@@ -130,8 +132,6 @@ class Transport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(str(fault), request=request) from None
         except Broken as fault:
             raise httpx.RemoteProtocolError(str(fault), request=request) from None
-        except TimeoutError:
-            raise httpx.ConnectTimeout("no connection in time", request=request) from None
         return httpx.Response(
             reply.status, headers=dict(reply.headers), stream=_Body(reply, exchange)
         )
@@ -157,8 +157,11 @@ class _Body(httpx.AsyncByteStream):
         self._exchange = exchange
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._reply.chunks():
-            yield chunk
+        try:
+            async for chunk in self._reply.chunks():
+                yield chunk
+        except Broken as fault:
+            raise httpx.ReadError(str(fault)) from None
 
     async def aclose(self) -> None:
         await self._exchange.__aexit__(None, None, None)  # type: ignore[attr-defined]
