@@ -13,10 +13,10 @@ from engines.embedded.engine import EmbeddedEngine, create
 from tests.engines.helpers import TIE, Reference, ask, drive
 
 ANSWER_TOKENS = 64
-# Two bf16 logits a and b tie if the engine and the reference, each rounding to 8 bits, may order
-# them either way. Logits reach about 32, where bf16 steps are 1/8; hidden states differ by a few
-# such roundings over 30 layers: four steps at the top logit's magnitude are allowed.
-BF16_STEPS = 4
+# Engine and reference round hidden states to bf16 at different places, 30 layers deep, so two logits
+# a step or two apart may come out in either order. A step is the spacing of bf16 numbers at the
+# best logit: 1/8 from 16 to 32. Two steps were seen; three are allowed.
+BF16_STEPS = 3
 
 QUESTIONS = [
     "What is the capital of France?",
