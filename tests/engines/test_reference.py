@@ -13,7 +13,7 @@ from engines.embedded.engine import EmbeddedEngine, create
 from tests.engines.helpers import TIE, Reference, ask, drive
 
 ANSWER_TOKENS = 64
-# Engine and reference round to bf16 at different places, 30 layers deep, so two logits a step or two
+# Engine and reference round to bf16 at different places, 30 layers deep: two logits a step or two
 # apart may come out in either order. A step is the spacing of bf16 numbers at the best logit: 1/8
 # from 16 to 32. Two steps were seen; three are allowed.
 BF16_STEPS = 3
