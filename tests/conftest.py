@@ -7,9 +7,11 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from engines.build.fetch import FetchError, fetch
+from tests.stack import SOAK
 
 MODEL_ID = "smollm2-135m-instruct"
 MODELS = Path(__file__).parents[1] / ".bulkhead" / "models"
@@ -28,6 +30,11 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped where no skip is allowed: {report.longrepr}"
     return report
+
+
+hypothesis.settings.register_profile("soak", max_examples=2000, deadline=None)
+hypothesis.settings.register_profile("short", deadline=None)
+hypothesis.settings.load_profile("soak" if SOAK else "short")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import httpx
 
 from runtime.state import runtime_dir
 
+SOAK = os.environ.get("BULKHEAD_SOAK") == "1"  # the long forms, run by `make soak`
 REPO = Path(__file__).resolve().parent.parent
 BULKHEAD = [sys.executable, "-m", "gateway"]
 FAKE = """

@@ -243,9 +243,8 @@ def test_a_compressed_body_is_refused(fake_stack: Stack) -> None:
 )  # fmt: skip
 def test_bad_keys_get_one_answer(fake_stack: Stack, header: str) -> None:
     """401, whatever was wrong with it; only no key at all is told apart."""
-    answer = httpx.get(
-        f"{fake_stack.url}/v1/models", headers={"authorization": header.encode("latin-1")}
-    )
+    headers = {b"authorization": header.encode("latin-1")}
+    answer = httpx.get(f"{fake_stack.url}/v1/models", headers=headers)
     code = "missing_api_key" if not header else "invalid_api_key"
     error = assert_refusal(answer, 401, code)
     assert "OR 1=1" not in error["message"]

@@ -8,12 +8,13 @@ import subprocess
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletionUserMessageParam
 
 from tests.e2e.ledger import row_of
 from tests.stack import Stack
 
 MODELS = ["smollm2-135m-instruct", "llama-cpp"]
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = [ChatCompletionUserMessageParam(role="user", content="What is the capital of France?")]
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ def test_the_sdk_gets_an_answer(sdk: openai.OpenAI, real_stack: Stack, model: st
     with sdk:
         answer = sdk.chat.completions.create(
             model=model,
-            messages=QUESTION,  # type: ignore[arg-type]
+            messages=QUESTION,
             temperature=0,
             max_tokens=16,
         )
@@ -51,7 +52,7 @@ def test_the_sdk_streams(sdk: openai.OpenAI, real_stack: Stack, model: str) -> N
     with sdk:
         stream = sdk.chat.completions.create(
             model=model,
-            messages=QUESTION,  # type: ignore[arg-type]
+            messages=QUESTION,
             temperature=0,
             max_tokens=16,
             stream=True,
@@ -95,7 +96,7 @@ def test_without_asking_no_usage_chunk_is_sent(sdk: openai.OpenAI) -> None:
     with sdk:
         stream = sdk.chat.completions.create(
             model=MODELS[0],
-            messages=QUESTION,  # type: ignore[arg-type]
+            messages=QUESTION,
             max_tokens=4,
             stream=True,
         )

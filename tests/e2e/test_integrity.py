@@ -163,7 +163,7 @@ async def bench(tmp_path: Path, model_dir: Path) -> AsyncIterator[Bench]:
 
 
 def faulty(spec: EngineSpec) -> Engine:
-    return Faulty(load("embedded")(spec))  # type: ignore[return-value]
+    return Faulty(load("embedded")(spec))
 
 
 def content(answer: httpx.Response) -> str:
