@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,6 +162,19 @@ class FakeEngine:
     def close(self) -> None:
         """See engines.api.Engine."""
         self._requests.clear()
+
+
+OPTIONS = {"max_context_tokens": int, "step_s": float, "max_running": int, "faults": bool}
+
+
+def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is wrong with this engine's options."""
+    known = ", ".join(OPTIONS)
+    return [
+        (name, f"unknown, or not of its type; known: {known}")
+        for name, value in options.items()
+        if type(value) is not OPTIONS.get(name)
+    ]
 
 
 def create(spec: EngineSpec) -> FakeEngine:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from engines import registry
 from runtime.check import Report, convert
 
 MIB = 1024 * 1024
@@ -96,6 +97,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
             yield "url", "an attached engine needs the http(s) URL of its /v1"
         if engine == "embedded" and bool(found.get("source")) == bool(found.get("path")):
             yield "source", "name either `source` or `path`, where the weights are"
+        if engine in registry.OPTION_FAULTS:
+            for option, reason in registry.option_faults(engine, found.get("options") or {}):
+                yield f"options.{option}", reason
 
 
 class FileSettings(Struct, frozen=True, kw_only=True):

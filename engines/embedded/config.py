@@ -89,34 +89,38 @@ class EngineConfig:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> EngineConfig:
-        """Build from EngineSpec.options. Raises UnsupportedError naming the option at fault."""
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(options) - known):
-            raise UnsupportedError(
-                f"unknown engine option {unknown[0]!r}; known: {', '.join(sorted(known))}"
-            )
+        """Build from EngineSpec.options. Raises UnsupportedError naming each option at fault."""
+        if faults := option_faults(options):
+            raise UnsupportedError("; ".join(reason for _, reason in faults))
         return cls(**options)
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if type(value) is not type(field.default):
-                wanted = type(field.default).__name__
-                raise UnsupportedError(f"option {field.name!r} must be {wanted}, not {value!r}")
-            if type(value) is int and value < (0 if field.name == "max_context" else 1):
-                raise UnsupportedError(f"option {field.name!r} is too small: {value}")
-        _one_of("dtype", self.dtype, DTYPES)
-        _one_of("kv_dtype", self.kv_dtype, DTYPES)
-        _one_of("integrity", self.integrity, INTEGRITY)
-        if self.max_running > self.max_batch_tokens:  # each running seq may need a token a step
-            raise UnsupportedError("option 'max_running' may not exceed 'max_batch_tokens'")
+
+def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Everything that is wrong with an engine's options, as (option, reason)."""
+    kinds = {field.name: type(field.default) for field in fields(EngineConfig)}
+    faults = [
+        (name, reason) for name, value in options.items() if (reason := _fault(name, value, kinds))
+    ]
+    running, budget = (options.get(name, getattr(EngineConfig(), name)) for name in PAIR)
+    if not faults and running > budget:  # each running seq may need a token a step
+        faults.append((PAIR[0], f"option {PAIR[0]!r} may not exceed {PAIR[1]!r}"))
+    return faults
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UnsupportedError(
-            f"option {name!r} must be one of {', '.join(allowed)}, not {value!r}"
-        )
+PAIR = ("max_running", "max_batch_tokens")
+CHOICES = {"dtype": DTYPES, "kv_dtype": DTYPES, "integrity": INTEGRITY}
+
+
+def _fault(name: str, value: object, kinds: Mapping[str, type]) -> str | None:
+    if name not in kinds:
+        return f"unknown engine option {name!r}; known: {', '.join(sorted(kinds))}"
+    if type(value) is not kinds[name]:
+        return f"option {name!r} must be {kinds[name].__name__}, not {value!r}"
+    if isinstance(value, int) and value < (0 if name in ("max_context", "prefix_cache") else 1):
+        return f"option {name!r} is too small: {value}"
+    if name in CHOICES and value not in CHOICES[name]:
+        return f"option {name!r} must be one of {', '.join(CHOICES[name])}, not {value!r}"
+    return None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
