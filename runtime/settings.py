@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -26,7 +27,8 @@ ModelId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}\Z")
 # A decimal in text, because a float can't hold a price. At most six places, and at most a million.
 Price = Annotated[str, Meta(pattern=r"^([0-9]{1,6}(\.[0-9]{1,6})?|1000000(\.0{1,6})?)\Z")]
 Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]
-Port = Annotated[int, Meta(ge=0, le=65535)]
+MAX_PORT = 65535
+Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1)]
 
@@ -159,18 +161,18 @@ def find_config(start: Path) -> Path | None:
     return None
 
 
-def parse(text: str, source: str) -> tuple[FileSettings, Report]:
-    """The file's settings and the warnings about it. Raises ConfigError with all its faults."""
+def parse(
+    text: bytes | str, source: str, environ: Mapping[str, str] = MappingProxyType({})
+) -> tuple[FileSettings, Report]:
+    """The file's settings, and the warnings about it. Raises ConfigError with all its faults."""
     report = Report()
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
-        report.error("", f"not valid TOML: {fault}")
-        raise ConfigError(source, report) from None
-    file = convert(FileSettings, data, report)
+    data = _toml(text, report)
+    file = convert(FileSettings, data, report) if data is not None else None
+    _check_secrets(data or {}, environ, report)
+    _check_port(environ, report)
     if file is None or report.errors:
         raise ConfigError(source, report)
-    return file, report
+    return _with_environment(file, environ), report
 
 
 def load(
@@ -189,19 +191,16 @@ def load(
         report.error("", "no such file")
         raise ConfigError(str(path), report)
     source = str(path) if path else "the built-in configuration"
-    text = path.read_text("utf-8") if path else _built_in()
-    file, report = parse(text, source)
+    file, report = parse(path.read_bytes() if path else _built_in(), source, env)
     state = state_dir or _path_from(env, "BULKHEAD_STATE") or here / ".bulkhead"
     settings = Settings(
-        file=_with_environment(file, env),
-        config_path=str(path or ""),
+        file=file,
+        config_path=str(path.absolute()) if path else "",
         state_dir=state.absolute(),
         dev=env.get("BULKHEAD_DEV") == "1",
-        secrets=_secrets(file, env, report),
+        secrets={m.api_key_env: env[m.api_key_env] for m in file.models if m.api_key_env},
         root_secret=env.get("BULKHEAD_ROOT_SECRET", ""),
     )
-    if report.errors:
-        raise ConfigError(source, report)
     return settings, report
 
 
@@ -232,24 +231,34 @@ def _built_in() -> str:
     return (resources.files("config") / "bulkhead.toml").read_text("utf-8")
 
 
+def _toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text if isinstance(text, str) else text.decode())
+    except UnicodeDecodeError:
+        report.error("", "not text in UTF-8")
+    except tomllib.TOMLDecodeError as fault:
+        report.error("", f"not valid TOML: {fault}")
+    return None
+
+
+def _check_secrets(data: dict[str, Any], env: Mapping[str, str], report: Report) -> None:
+    """Looks at the raw file, so that a missing secret is told even beside other faults."""
+    models = data.get("models")
+    for i, model in enumerate(models if isinstance(models, list) else []):
+        name = model.get("api_key_env") if isinstance(model, dict) else None
+        if isinstance(name, str) and name and not env.get(name):
+            report.error(f"models[{i}].api_key_env", f"the environment variable {name} is not set")
+
+
+def _check_port(env: Mapping[str, str], report: Report) -> None:
+    text = env.get("BULKHEAD_PORT", "")
+    if text and not (text.isascii() and text.isdigit() and int(text) <= MAX_PORT):
+        report.error("BULKHEAD_PORT", f"expected a port, found {text[:40]!r}")
+
+
 def _with_environment(file: FileSettings, env: Mapping[str, str]) -> FileSettings:
     """BULKHEAD_HOST and BULKHEAD_PORT win over the file."""
     server = file.server
-    if env.get("BULKHEAD_HOST"):
-        server = msgspec.structs.replace(server, host=env["BULKHEAD_HOST"])
-    if env.get("BULKHEAD_PORT", "").isdigit():
-        server = msgspec.structs.replace(server, port=int(env["BULKHEAD_PORT"]))
+    host, port = env.get("BULKHEAD_HOST") or server.host, env.get("BULKHEAD_PORT") or server.port
+    server = msgspec.structs.replace(server, host=host, port=int(port))
     return msgspec.structs.replace(file, server=server)
-
-
-def _secrets(file: FileSettings, env: Mapping[str, str], report: Report) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for i, model in enumerate(file.models):
-        if not model.api_key_env:
-            continue
-        if env.get(model.api_key_env):
-            found[model.api_key_env] = env[model.api_key_env]
-        else:
-            path = f"models[{i}].api_key_env"
-            report.error(path, f"the environment variable {model.api_key_env} is not set")
-    return found
