@@ -126,6 +126,8 @@ class EngineThread:
 
     def _deliver(self, outputs: list[Output]) -> None:
         for output in outputs:
+            if output.error is not None:
+                log.error("request_failed", request=output.request_id, code=output.error.code)
             queue = self._answers.get(output.request_id)
             if queue is not None:  # else aborted meanwhile
                 queue.put_nowait(output)

