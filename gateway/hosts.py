@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import httpx
 import structlog
-from msgspec import json
+from msgspec import MsgspecError, json
 
 from gateway.errors import Unavailable
 from gateway.transport import Transport
@@ -51,7 +51,7 @@ class HostDirectory:
             while True:
                 try:
                     await self._ask(node)
-                except (httpx.HTTPError, TimeoutError):
+                except (httpx.HTTPError, TimeoutError, MsgspecError):
                     await asyncio.sleep(RETRY_S)
 
     async def _ask(self, node: httpx.AsyncClient) -> None:

@@ -7,6 +7,7 @@ seconds: a gateway keeps asking, and so hears of a death within milliseconds.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -43,7 +44,7 @@ class Node:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._version = 1
+        self._version = time.time_ns()  # never one that an earlier node has told
         self._changed = asyncio.Condition()
         self._sockets = state.runtime_dir(settings.state_dir)
         root = keyring.load(settings.state_dir, settings.root_secret)

@@ -20,7 +20,10 @@ from runtime.capability import Signer, Verifier
 from runtime.engine_thread import EngineThread
 from runtime.host import HostServer, listen
 from runtime.host_app import Host
+from runtime.node import Node
 from runtime.probe import client
+from runtime.settings import Settings
+from runtime.state import node_socket
 
 SEED = bytes(range(32))
 
@@ -65,7 +68,14 @@ def as_engine(engine: FakeEngine) -> Engine:
 async def serving(app: ASGIApp, path: Path) -> AsyncIterator[HostServer]:
     """A real uvicorn on a unix socket, as hosts and nodes run it."""
     server = HostServer(
-        uvicorn.Config(app, http="httptools", lifespan="off", log_config=None, access_log=False)
+        uvicorn.Config(
+            app,
+            http="httptools",
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+        )
     )
     serving = asyncio.ensure_future(server.serve(sockets=[listen(path)]))
     while not server.started:
@@ -112,3 +122,19 @@ async def running_host(
         if isinstance(engine, GatedEngine):
             engine.open()
         await asyncio.to_thread(thread.close)
+
+
+@asynccontextmanager
+async def running_node(settings: Settings) -> AsyncIterator[asyncio.Event]:
+    """A node with its real hosts; it drains once the event is set, or at the end."""
+    stop = asyncio.Event()
+    node = asyncio.ensure_future(Node(settings).run(stop))
+    path = node_socket(settings.state_dir)
+    while not path.exists():
+        await asyncio.sleep(0.002)
+    try:
+        yield stop
+    finally:
+        stop.set()
+        await node
+        assert not path.exists()

@@ -22,6 +22,7 @@ from runtime.node import CAPABILITY_LABEL, Node
 from runtime.probe import client
 from runtime.settings import FileSettings, HostSettings, ModelSettings, ServerSettings, Settings
 from runtime.state import node_socket
+from tests.runtime.servers import running_node
 
 MODELS = (
     ModelSettings(id="echo", engine="fake", options={"step_s": 0.01}),
@@ -68,18 +69,23 @@ class Running:
 
 @asynccontextmanager
 async def running(given: Settings) -> AsyncIterator[Running]:
-    stop = asyncio.Event()
-    node = asyncio.ensure_future(Node(given).run(stop))
-    path = node_socket(given.state_dir)
-    while not path.exists():
-        await asyncio.sleep(0.002)
-    try:
-        async with client(str(path), 30) as http:
-            yield Running(given, http, stop)
-    finally:
-        stop.set()
-        await node
-        assert not path.exists()
+    async with (
+        running_node(given) as stop,
+        client(str(node_socket(given.state_dir)), 30) as http,
+    ):
+        yield Running(given, http, stop)
+
+
+def test_a_node_that_starts_again_tells_no_version_of_before(tmp_path: Path) -> None:
+    """Else who polls with the old version would take the new hosts for the old."""
+    given = settings(tmp_path)
+    assert Node(given).hosts().version < Node(given).hosts().version
+
+
+def test_a_node_that_starts_again_names_its_hosts_anew(tmp_path: Path) -> None:
+    """Who could not connect to a dead node's host avoids it by its id: not the new one, too."""
+    given = settings(tmp_path)
+    assert Node(given).hosts().hosts[0].id != Node(given).hosts().hosts[0].id
 
 
 async def test_the_node_tells_of_its_own_hosts_on_private_sockets(tmp_path: Path) -> None:
