@@ -92,7 +92,7 @@ async def test_the_node_tells_of_its_own_hosts_on_private_sockets(tmp_path: Path
     async with running(settings(tmp_path)) as node:
         found = await node.ready()
         (host,) = found["hosts"]
-        assert (host["id"], host["model"], host["starts"]) == ("host-0-1", "echo", 1)
+        assert (host["model"], host["starts"]) == ("echo", 1)
         for path in (host["socket"], node_socket(node.settings.state_dir)):
             assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         assert stat.S_IMODE(Path(host["socket"]).parent.stat().st_mode) == 0o700
@@ -124,7 +124,7 @@ async def test_a_long_poll_wakes_at_a_change(tmp_path: Path) -> None:
         assert heard["version"] > found["version"]
         assert heard["hosts"][0]["state"] == "waiting"
         assert heard["hosts"][0]["reason"] == "exited with -9"
-        assert (await node.ready(2))["hosts"][0]["id"] == "host-0-2"
+        assert (await node.ready(2))["hosts"][0]["id"] != found["hosts"][0]["id"]
 
 
 async def test_a_long_poll_ends_when_its_time_is_up(tmp_path: Path) -> None:
