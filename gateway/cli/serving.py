@@ -126,7 +126,7 @@ def _welcome(settings: Settings, secret: str) -> None:
         time.sleep(0.1)
     model = settings.file.models[0].id
     question = '[{"role": "user", "content": "What is the capital of France?"}]'
-    body = f'{{"model": "{model}", "messages": {question}}}'
+    body = f'{{"model": "{model}", "temperature": 0, "messages": {question}}}'
     print(f"BULKHEAD_URL={url}")  # noqa: T201 - these two lines are for `eval`
     print(f"BULKHEAD_API_KEY={secret}", flush=True)  # noqa: T201
     click.echo(
