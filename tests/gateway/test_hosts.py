@@ -17,13 +17,23 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.catalog import catalog_of
 from gateway.errors import Unavailable
 from gateway.hosts import HostDirectory, Place
+from gateway.relay import Errand, Relay
+from gateway.schema import decode_completion
 from gateway.transport import Reply
 from runtime import keyring
 from runtime.capability import Signer
 from runtime.node import CAPABILITY_LABEL
-from runtime.settings import FileSettings, HostSettings, ModelSettings, ServerSettings, Settings
+from runtime.settings import (
+    FileSettings,
+    HostSettings,
+    ModelSettings,
+    RelaySettings,
+    ServerSettings,
+    Settings,
+)
 from runtime.state import node_socket
 from tests.runtime.servers import running_node
 from tests.runtime.upstream import Exchange, upstream
@@ -108,6 +118,23 @@ async def test_a_killed_host_s_place_is_given_up_for_the_next_one_s(settings: Se
         assert second.transport is not first.transport
         async with request(settings, second, 5) as reply:
             assert (await rest(reply)).endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_request_that_finds_nobody_listening_goes_to_the_next_host(
+    settings: Settings,
+) -> None:
+    """The host died a moment ago, and the directory hasn't heard: nothing was sent, so it may."""
+    async with following(settings.state_dir) as directory, running_node(settings):
+        dead = await directory.place("echo", 20)
+        Path(directory._views["echo"].socket).unlink()
+        os.kill(directory._views["echo"].pid, signal.SIGKILL)
+        signer = Signer(keyring.load(settings.state_dir).derive(CAPABILITY_LABEL))
+        relay = Relay(directory, signer, b"salt", RelaySettings(start_s=20))
+        ask = decode_completion(b'{"model":"echo","prompt":"abc","max_tokens":4}')
+        deployment = catalog_of(settings.file.models, {}).deployment("echo")
+        errand = Errand(ask, deployment, "d", "req_1")
+        assert json.loads((await relay.whole(errand)).body)["choices"][0]["text"] == "abca"
+        assert errand.host_id != dead.host_id
 
 
 async def test_no_place_in_time_is_unavailable_and_says_why(settings: Settings) -> None:
