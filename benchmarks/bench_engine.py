@@ -124,8 +124,17 @@ def _bodies(folder: Path, seed: str) -> Iterator[bytes]:
 
 
 def _load(target: Target, requests: Iterator[bytes], clients: int, number: int) -> Run:
+    """A new connection each time: llama.cpp's server at times closes one that was kept."""
     return asyncio.run(
-        closed_loop(target, requests, clients, requests=number, seconds=CELL_S, patience_s=300)
+        closed_loop(
+            target,
+            requests,
+            clients,
+            requests=number,
+            seconds=CELL_S,
+            patience_s=300,
+            keep_alive=False,
+        )
     )
 
 

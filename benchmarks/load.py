@@ -148,7 +148,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._done is not None and not self._done.done():
             assert self._sample is not None
-            self._sample.error = "the connection was closed"
+            events = len(self._sample.arrivals)
+            self._sample.error = f"the connection was closed after {events} events"
             self.on_message_complete()
 
     def data_received(self, data: bytes) -> None:
@@ -183,6 +184,7 @@ async def closed_loop(
     seconds: float = 0.0,
     stagger_s: float = 0.0,
     patience_s: float = 120.0,
+    keep_alive: bool = True,
 ) -> Run:
     """Load `target` until so many requests were sent, or for so long; then wait for their answers.
 
@@ -200,6 +202,8 @@ async def closed_loop(
             if not connection.is_open:
                 connection = await _connect(target)
             samples.append(await _ask(connection, target.request(next(bodies)), patience_s))
+            if not keep_alive:
+                connection.close()
         connection.close()
 
     await asyncio.gather(*(client(number) for number in range(clients)))
