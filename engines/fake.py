@@ -99,6 +99,8 @@ class FakeEngine:
         """See engines.api.Engine."""
         if not request.prompt:
             raise RequestRefused("the prompt is empty")
+        if not all(0 <= token <= 255 for token in request.prompt):
+            raise RequestRefused("the prompt holds a token outside 0..255")
         if len(request.prompt) + request.sampling.max_tokens > self.max_context_tokens:
             raise ContextLengthExceeded(f"more than {self.max_context_tokens} tokens")
         self._requests[request.id] = Running(request)

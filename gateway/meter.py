@@ -8,7 +8,7 @@ from types import TracebackType
 from gateway.asgi import ClientGone
 from gateway.billing import Outcome, UsageSource
 from gateway.clock import Clock
-from gateway.errors import BadRequest, IntegrityAbort, Refusal, StoreDown, UpstreamTimeout
+from gateway.errors import BadRequest, IntegrityAbort, Internal, Refusal, StoreDown, UpstreamTimeout
 from gateway.ledger import Ledger, Opening, OpenRecord, Settlement
 from gateway.prices import Usage
 from gateway.relay import Errand
@@ -152,4 +152,5 @@ OUTCOMES: tuple[tuple[type[Refusal], Outcome], ...] = (
     (UpstreamTimeout, Outcome.TIMEOUT),
     (BadRequest, Outcome.REFUSED),
     (StoreDown, Outcome.CRASHED),
+    (Internal, Outcome.CRASHED),
 )

@@ -45,6 +45,7 @@ from runtime.capability import Signer
 from runtime.settings import RelaySettings
 from runtime.wire import REQUEST_ID
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
@@ -140,7 +141,8 @@ class Relay:
                     avoid = place.host_id
                     continue
                 if reply.status != 200:
-                    raise await _refusal(reply)
+                    async with self._deadline(self._settings.idle_s):
+                        raise await _refusal(reply)
                 yield reply
                 return
 
@@ -210,8 +212,10 @@ def _read_whole(body: bytes, errand: Errand) -> Whole:
     try:
         answer: dict[str, Any] = msgspec.json.decode(body)
         finish = answer["choices"][0]["finish_reason"]
-    except (msgspec.DecodeError, KeyError, IndexError, TypeError):
+    except (*NOT_JSON, KeyError, IndexError, TypeError):
         raise BadFrame("not a completion") from None
+    if not isinstance(finish, str | None):
+        raise BadFrame("a finish reason that isn't text")
     if errand.deployment.is_attached:
         body = msgspec.json.encode(_ours(answer, errand))
     return Whole(body, read_usage(answer.get("usage")), finish)
@@ -230,7 +234,7 @@ async def _refusal(reply: Reply) -> Refusal:
     body = await reply.read(MAX_ERROR_BYTES)
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         found = None
     error = found.get("error") if isinstance(found, dict) else None
     code, message = read_error(error) if error else ("", "")

@@ -7,6 +7,7 @@ settings in the environment. A killed worker is started again; a killed parent t
 from __future__ import annotations
 
 import asyncio
+import math
 import multiprocessing
 import socket
 import threading
@@ -123,6 +124,6 @@ def _granian(settings: Settings) -> MPServer:
         workers=1,
         websockets=False,
         respawn_failed_workers=True,
-        workers_kill_timeout=max(1, int(server.drain_s)),
+        workers_kill_timeout=math.ceil(server.drain_s),
         log_level=LogLevels.error,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from gateway.prices import Usage
 from runtime.wire import Counts, parse_comment
@@ -94,7 +95,7 @@ def foreign_reader(answer_id: str, model: str) -> Read:
         if data == b"[DONE]":
             return Frame(done=True)
         chunk = _object(data)
-        if "error" in chunk:
+        if chunk.get("error"):
             return Frame(error=read_error(chunk["error"]))
         return _foreign_frame(chunk, answer_id, model)
 
@@ -104,17 +105,37 @@ def foreign_reader(answer_id: str, model: str) -> Read:
 CHUNK_FIELDS = ("object", "created", "choices")
 
 
+class _Choice(Struct):
+    """What is read of another server's choice."""
+
+    delta: dict[str, Any] | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(Struct):
+    """What is read of another server's chunk."""
+
+    choices: list[_Choice] | None = None
+    usage: dict[str, Any] | None = None
+
+
 def _foreign_frame(chunk: dict[str, Any], answer_id: str, model: str) -> Frame:
-    choices = chunk.get("choices") or []
-    usage = chunk.get("usage")
+    try:
+        known = msgspec.convert(chunk, _Chunk)
+    except msgspec.ValidationError as fault:
+        raise BadFrame(f"a chunk of another shape: {fault}") from None
+    usage = known.usage
     frame = Frame(usage=_usage(usage) if usage else None)
-    for choice in choices:
-        frame.finish_reason = choice.get("finish_reason") or frame.finish_reason
-        delta = choice.get("delta") or {}
-        frame.has_content = bool(delta.get("content") or choice.get("text"))
+    for choice in known.choices or ():
+        frame.finish_reason = choice.finish_reason or frame.finish_reason
+        delta = choice.delta or {}
+        frame.has_content |= bool(
+            choice.text or any(delta[name] for name in delta if name != "role")
+        )
     kept = {name: chunk[name] for name in CHUNK_FIELDS if name in chunk}
     body = {"id": answer_id, "model": model} | kept
-    if choices:
+    if known.choices:
         frame.data = _event(body)
     if usage:
         frame.tail = _event(body | {"choices": [], "usage": usage})
@@ -134,7 +155,7 @@ def _data_of(event: bytes) -> bytes | None:
 def _object(data: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadFrame("a chunk that isn't JSON") from None
     if not isinstance(found, dict):
         raise BadFrame("a chunk that isn't an object")
@@ -146,12 +167,22 @@ def read_usage(usage: object) -> Usage | None:
     return _usage(usage) if isinstance(usage, dict) else None
 
 
+class _Details(Struct):
+    cached_tokens: int | None = None
+
+
+class _UsageObject(Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: _Details | None = None
+
+
 def _usage(usage: dict[str, Any]) -> Usage:
-    details = usage.get("prompt_tokens_details") or {}
     try:
-        prompt, output = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
-        return Usage(prompt, int(details.get("cached_tokens") or 0), output)
-    except (KeyError, TypeError, ValueError) as fault:
+        found = msgspec.convert(usage, _UsageObject)
+        details = found.prompt_tokens_details or _Details()
+        return Usage(found.prompt_tokens, details.cached_tokens or 0, found.completion_tokens)
+    except (msgspec.ValidationError, ValueError) as fault:
         raise BadFrame(f"a usage object that can't be: {fault}") from None
 
 

@@ -11,16 +11,26 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
-from engines.api import Engine, EngineError, EngineFailed, FinishReason, Output, Request, Stats
+from engines.api import (
+    Engine,
+    EngineError,
+    EngineFailed,
+    FinishReason,
+    Output,
+    Request,
+    RequestRefused,
+    Stats,
+)
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
 Command = Callable[[Engine], None]
+GONE = "the engine has failed and is being replaced"
 
 
 class EngineThread:
@@ -28,9 +38,10 @@ class EngineThread:
 
     def __init__(self, build: Callable[[], Engine]) -> None:
         self._build = build
-        self._commands: deque[Command] = deque()
+        self._commands: deque[tuple[Command, Future[Any] | None]] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self._is_over = False  # no command will ever run again
         self._answers: dict[str, asyncio.Queue[Output]] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.failed = asyncio.Event()
@@ -44,13 +55,11 @@ class EngineThread:
 
     async def submit(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused, or EngineFailed if the engine is gone."""
-        if self.failed.is_set():
-            raise EngineFailed("the engine has failed and is being replaced")
+        if request.id in self._answers:
+            raise RequestRefused(f"request id {request.id!r} is running already")
         self._answers[request.id] = asyncio.Queue()
-        added: Future[None] = Future()
-        self._post(lambda engine: _settle(added, lambda: engine.add(request)))
         try:
-            await asyncio.wrap_future(added)
+            await self._ask(lambda engine: engine.add(request))
         except BaseException:
             self.abort(request.id)
             raise
@@ -70,10 +79,8 @@ class EngineThread:
             self._post(lambda engine: engine.abort(request_id))
 
     async def stats(self) -> Stats:
-        """The engine's own counters, read between two steps."""
-        answer: Future[Stats] = Future()
-        self._post(lambda engine: _settle(answer, engine.stats))
-        return await asyncio.wrap_future(answer)
+        """The engine's own counters, read between two steps. Raises EngineFailed."""
+        return await self._ask(lambda engine: engine.stats())
 
     @property
     def in_flight(self) -> int:
@@ -88,10 +95,18 @@ class EngineThread:
         if self._thread.is_alive():
             self._thread.join(timeout=10)
 
-    def _post(self, command: Command) -> None:
+    async def _ask(self, call: Callable[[Engine], T]) -> T:
+        future: Future[T] = Future()
+        self._post(lambda engine: _settle(future, lambda: call(engine)), future)
+        return await asyncio.wrap_future(future)
+
+    def _post(self, command: Command, future: Future[Any] | None = None) -> None:
         with self._wake:
-            self._commands.append(command)
-            self._wake.notify()
+            if not self._is_over:
+                self._commands.append((command, future))
+                self._wake.notify()
+                return
+        _give_up(future)
 
     def _run(self) -> None:
         try:
@@ -106,6 +121,10 @@ class EngineThread:
             log.exception("engine_failed")
             self._loop.call_soon_threadsafe(self._fail, str(fault))
         finally:
+            with self._wake:
+                self._is_over = True
+            for _, future in self._commands:
+                _give_up(future)
             engine.close()
 
     def _drive(self, engine: Engine) -> None:
@@ -115,9 +134,9 @@ class EngineThread:
                     self._wake.wait()
                 if self._closing:
                     return
-                commands = list(self._commands)
-                self._commands.clear()
-            for command in commands:
+                due = len(self._commands)
+            for _ in range(due):
+                command, _ = self._commands.popleft()
                 command(engine)
             if engine.has_work():
                 outputs = engine.step()
@@ -140,10 +159,19 @@ class EngineThread:
 
 
 def _settle(future: Future[T], call: Callable[[], T]) -> None:
-    """Run `call` and put its result or its engine error into `future`."""
+    """Run `call` and put its result or its error into `future`; a bug is raised as well."""
     if not future.set_running_or_notify_cancel():
         return
     try:
         future.set_result(call())
     except EngineError as fault:
         future.set_exception(fault)
+    except Exception as fault:
+        future.set_exception(EngineFailed(str(fault)))
+        raise
+
+
+def _give_up(future: Future[Any] | None) -> None:
+    """Tell who waits for a command that it will never run."""
+    if future is not None and future.set_running_or_notify_cancel():
+        future.set_exception(EngineFailed(GONE))

@@ -8,6 +8,7 @@ host never outlives its node.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -76,13 +77,13 @@ def listen(path: Path) -> socket.socket:
     return sock
 
 
-async def serve(spec: HostSpec) -> int:
+async def serve(spec: HostSpec, pipe: int) -> int:
     """Load, answer, drain. Returns the exit code."""
     thread = EngineThread(lambda: build(spec))
     try:
         engine = await thread.start()
     except Exception as fault:  # noqa: BLE001 - the node must hear the reason, whatever it is
-        say(Ready(ready=False, reason=f"{type(fault).__name__}: {fault}"))
+        say(pipe, Ready(ready=False, reason=f"{type(fault).__name__}: {fault}"))
         return 1
     verifier = Verifier(spec.public_keys, spec.model)
     host = Host(spec.model, engine, thread, verifier, spec.default_max_tokens)
@@ -94,22 +95,22 @@ async def serve(spec: HostSpec) -> int:
             log_config=None,
             access_log=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(spec.drain_s),
+            timeout_graceful_shutdown=math.ceil(spec.drain_s),
         )
     )
-    code = await _serve_until_told(host, server, spec)
+    code = await _serve_until_told(host, server, spec, pipe)
     thread.close()
     return code
 
 
-async def _serve_until_told(host: Host, server: HostServer, spec: HostSpec) -> int:
+async def _serve_until_told(host: Host, server: HostServer, spec: HostSpec, pipe: int) -> int:
     serving = asyncio.ensure_future(server.serve(sockets=[listen(Path(spec.socket))]))
     stdin = await stdin_reader()
     told = asyncio.ensure_future(stdin.readline())
     failed = asyncio.ensure_future(host.thread.failed.wait())
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)
-    say(Ready(ready=True))
+    say(pipe, Ready(ready=True))
     await asyncio.wait((serving, told, failed), return_when=asyncio.FIRST_COMPLETED)
     broken = host.thread.failed.is_set()
     host.draining = True
@@ -137,10 +138,19 @@ def build(spec: HostSpec) -> Engine:
     return load(spec.engine)(EngineSpec(spec.model, spec.path, spec.options))
 
 
-def say(line: Ready) -> None:
+def take_stdout() -> int:
+    """The pipe to the node, for ourselves alone: what a library prints goes to stderr from now on.
+
+    Nobody reads the pipe after the handshake, and a full one would stop whoever writes to it.
+    """
+    pipe = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return pipe
+
+
+def say(pipe: int, line: Ready) -> None:
     """Write the one line that the node waits for."""
-    sys.stdout.buffer.write(json.encode(line) + b"\n")
-    sys.stdout.buffer.flush()
+    os.write(pipe, json.encode(line) + b"\n")
 
 
 async def stdin_reader() -> asyncio.StreamReader:
@@ -153,12 +163,13 @@ async def stdin_reader() -> asyncio.StreamReader:
 
 def main() -> None:
     """`python -m runtime.host`."""
+    pipe = take_stdout()
     logs.configure()
     for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the node decides
         signal.signal(number, signal.SIG_IGN)
     spec = json.decode(sys.stdin.buffer.readline(), type=HostSpec)
     structlog.contextvars.bind_contextvars(host=spec.id, model=spec.model)
-    sys.exit(asyncio.run(serve(spec)))
+    sys.exit(asyncio.run(serve(spec, pipe)))
 
 
 if __name__ == "__main__":

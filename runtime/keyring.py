@@ -44,6 +44,8 @@ def load(state_dir: Path, from_environment: str = "") -> Keyring:
     path = state_dir / "root-secret"
     if not path.exists():
         write_once(path, secrets.token_hex(SECRET_BYTES))
+    if path.stat().st_mode & 0o077:
+        raise BadRootSecret(f"{path} can be read by others; make it private with chmod 600")
     return Keyring(_from_hex(path.read_text("ascii", "replace").strip(), str(path)))
 
 

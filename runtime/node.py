@@ -7,6 +7,7 @@ seconds: a gateway keeps asking, and so hears of a death within milliseconds.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,6 +46,7 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._version = time.time_ns()  # never one that an earlier node has told
+        self._boot = secrets.token_hex(3)  # in the hosts' ids, which no later node may use again
         self._changed = asyncio.Condition()
         self._sockets = state.runtime_dir(settings.state_dir)
         root = keyring.load(settings.state_dir, settings.root_secret)
@@ -80,7 +82,7 @@ class Node:
 
     def _spec_of(self, model: ModelSettings, index: int) -> Callable[[int], HostSpec]:
         def spec(start: int) -> HostSpec:
-            host_id = f"host-{index}-{start}"
+            host_id = f"host-{self._boot}-{index}-{start}"
             return HostSpec(
                 id=host_id,
                 model=model.id,

@@ -127,7 +127,7 @@ def test_nothing_counted_is_unknown_and_not_zero() -> None:
         (StoreDown("x"), Outcome.CRASHED, 503),
         (UpstreamFailed("x"), Outcome.UPSTREAM_ERROR, 502),
         (UpstreamTimeout("x"), Outcome.TIMEOUT, 504),
-        (Internal("x"), Outcome.UPSTREAM_ERROR, 500),
+        (Internal("x"), Outcome.CRASHED, 500),
         (BodyTooLarge("x"), Outcome.UPSTREAM_ERROR, 413),
         (ValueError("x"), Outcome.CRASHED, 500),
         (TimeoutError(), Outcome.CRASHED, 500),
