@@ -7,9 +7,12 @@ sort in the order they were made even if somebody sets the machine's clock back,
 
 import secrets
 import time
+from base64 import b32encode
 from typing import Final
 
-_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_RFC_4648: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TO_CROCKFORD: Final = bytes.maketrans(_RFC_4648, _CROCKFORD)
 _ULID_LEN: Final = 26
 _PROCESS_EPOCH_NS: Final = time.time_ns() - time.monotonic_ns()
 _NS_PER_MS: Final = 1_000_000
@@ -22,5 +25,6 @@ def new_id(prefix: str) -> str:
 
 
 def _base32(number: int) -> str:
-    shifts = range(5 * (_ULID_LEN - 1), -1, -5)
-    return "".join(_CROCKFORD[number >> shift & 31] for shift in shifts)
+    """The last 26 of the 32 digits that 20 bytes make."""
+    digits = b32encode(number.to_bytes(20)).translate(_TO_CROCKFORD)
+    return digits[-_ULID_LEN:].decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
+import msgspec
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 
@@ -19,10 +20,14 @@ def configure(level: str = "info") -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             # without the frames' locals, which hold prompts and keys
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
-            structlog.processors.JSONRenderer(),
+            structlog.processors.JSONRenderer(serializer=_encode),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+
+
+def _encode(line: object, **_: object) -> bytes:
+    return msgspec.json.encode(line, enc_hook=str)
