@@ -189,8 +189,11 @@ class Relay:
         return read_native
 
     async def _next(self, chunks: AsyncIterator[bytes], limit_s: float) -> bytes | None:
-        async with self._deadline(limit_s):
-            return await anext(chunks, None)
+        try:  # not by _deadline: this runs for every chunk
+            async with asyncio.timeout(limit_s):
+                return await anext(chunks, None)
+        except TimeoutError:
+            raise _silent(limit_s) from None
 
     @asynccontextmanager
     async def _deadline(self, seconds: float) -> AsyncIterator[None]:
@@ -198,7 +201,11 @@ class Relay:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise UpstreamTimeout(f"the engine was silent for {seconds:g} s") from None
+            raise _silent(seconds) from None
+
+
+def _silent(seconds: float) -> UpstreamTimeout:
+    return UpstreamTimeout(f"the engine was silent for {seconds:g} s")
 
 
 def _checked(frames: list[Frame]) -> list[Frame]:
