@@ -142,8 +142,9 @@ def _spawn(
 def _read_lines(process: subprocess.Popen[bytes], lines: SimpleQueue[str | None]) -> None:
     """Also keeps the pipe from filling once nobody waits for a line any more."""
     assert process.stdout is not None
-    for line in process.stdout:
-        lines.put(line.decode(errors="replace").rstrip("\n"))
+    with process.stdout:
+        for line in process.stdout:
+            lines.put(line.decode(errors="replace").rstrip("\n"))
     lines.put(None)
 
 
