@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,8 +82,8 @@ class Running:
 
 @dataclass(slots=True)
 class FakeEngine:
-    """See the module. `step_s` is how long a step takes; prompts that begin with a word of
-    `faults` end as it says: `integrity`, `engine` (the engine fails) or `exit` (the process does).
+    """See the module. `step_s` is how long a step takes. With `faults`, prompts that begin with
+    `integrity`, `engine` (the engine fails) or `exit` (the process ends) end as they say.
     """
 
     max_context_tokens: int = 8192
@@ -166,17 +166,19 @@ class FakeEngine:
         self._requests.clear()
 
 
-OPTIONS = {"max_context_tokens": int, "step_s": float, "max_running": int, "faults": bool}
+MINIMA = {"max_context_tokens": 1, "step_s": 0.0, "max_running": 1, "faults": False}
 
 
-def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+def faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is wrong with this engine's options."""
-    known = ", ".join(OPTIONS)
-    return [
-        (name, f"unknown, or not of its type; known: {known}")
-        for name, value in options.items()
-        if type(value) is not OPTIONS.get(name)
-    ]
+    for name, value in (settings.get("options") or {}).items():
+        minimum = MINIMA.get(name)
+        if minimum is None:
+            yield f"options.{name}", f"unknown; known: {', '.join(MINIMA)}"
+        elif isinstance(value, bool) != isinstance(minimum, bool) or (
+            not isinstance(value, int | type(minimum)) or value < minimum
+        ):
+            yield f"options.{name}", f"expected {type(minimum).__name__}, {minimum} or more"
 
 
 def create(spec: EngineSpec) -> FakeEngine:

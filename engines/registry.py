@@ -6,7 +6,7 @@ import-linter prove it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -16,9 +16,9 @@ FACTORIES = {
     "embedded": "engines.embedded.engine:create",
     "fake": "engines.fake:create",
 }
-OPTION_FAULTS = {
-    "embedded": "engines.embedded.config:option_faults",
-    "fake": "engines.fake:option_faults",
+FAULTS = {
+    "embedded": "engines.embedded.config:faults",
+    "fake": "engines.fake:faults",
 }
 
 
@@ -28,10 +28,10 @@ def load(name: str) -> Callable[[EngineSpec], Engine]:
     return factory
 
 
-def option_faults(name: str, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is wrong with an engine's options, as (option, reason); cheap, and without torch."""
-    check: Callable[[Mapping[str, Any]], list[tuple[str, str]]] = _named(OPTION_FAULTS[name])
-    return check(options)
+def faults(name: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with an engine's settings, as (key, reason); cheap, and without torch."""
+    check: Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]] = _named(FAULTS[name])
+    return check(settings)
 
 
 def _named(text: str) -> Any:

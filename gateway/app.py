@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import IO, Any
@@ -17,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway import parent
 from gateway.auth import Authenticator
 from gateway.catalog import catalog_of
 from gateway.clock import SYSTEM_CLOCK
@@ -38,7 +38,7 @@ from runtime.settings import Settings
 log = structlog.get_logger()
 
 LOCK_WAIT_S = 10.0
-PARENT_POLL_S = 0.25
+FAREWELL_S = 1.5  # what is left of a drain to tell clients that their answer won't end
 
 
 def create_app(settings: Settings) -> ASGIApp:
@@ -47,9 +47,11 @@ def create_app(settings: Settings) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with open_env(settings) as env:
+        async with open_env(settings) as env, _running(_drain(settings, v1)):
             v1.env = env
+            log.info("gateway_started", models=[deployment.id for deployment in env.catalog])
             yield
+        log.info("gateway_stopped")
 
     async def healthz(_: Request) -> Response:
         """This process runs."""
@@ -112,15 +114,14 @@ async def open_env(settings: Settings) -> AsyncIterator[Env]:
             log.warning("orphans_reaped", records=orphans)
         directory = Directory(database, SYSTEM_CLOCK, include_demo=settings.dev)
         await directory.refresh_if_changed()
-        await _background(stack, directory.watch(asyncio.Event()))
+        await stack.enter_async_context(_running(directory.watch(asyncio.Event())))
         relay_settings = settings.file.relay
         hosts = HostDirectory(str(state.node_socket(settings.state_dir)), relay_settings.connect_s)
         stack.push_async_callback(hosts.aclose)
-        await _background(stack, hosts.follow())
+        await stack.enter_async_context(_running(hosts.follow()))
         signer = Signer(root.derive(CAPABILITY_LABEL))
         relay = Relay(hosts, signer, root.derive("cache-salt"), relay_settings)
         stack.push_async_callback(relay.aclose)
-        await _background(stack, _die_with_parent())
         yield Env(
             auth=Authenticator(
                 directory, SYSTEM_CLOCK, root.derive("key-pepper"), root.derive("domain")
@@ -149,22 +150,21 @@ async def _own_store(settings: Settings) -> IO[str]:
             await asyncio.sleep(0.1)
 
 
-async def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine until the stack is left."""
-    task = asyncio.create_task(work)
+async def _drain(settings: Settings, v1: V1) -> None:
+    """When the server stops, end the answers that would be cut off; then see the parent go."""
+    await parent.stopping(settings.state_dir)
+    log.info("gateway_stopping")
+    await asyncio.sleep(max(0.0, settings.file.server.drain_s - FAREWELL_S))
+    v1.stop()
 
-    async def end() -> None:
+
+@asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs a coroutine beside, until it is left."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-    stack.push_async_callback(end)
-
-
-async def _die_with_parent() -> None:
-    """A worker whose server was killed must not hold its port and its store."""
-    parent = os.getppid()
-    while os.getppid() == parent:
-        await asyncio.sleep(PARENT_POLL_S)
-    log.error("parent_gone")
-    os._exit(1)

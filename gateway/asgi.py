@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import BodyTooLarge, Refusal, UnsupportedEncoding
+from gateway.errors import BodyTooLarge, Refusal, Stopping, UnsupportedEncoding
 from gateway.ids import new_id
 from runtime.wire import KEEP_ALIVE
 
 encode = msgspec.json.Encoder().encode
+
+STOPPING = "the server is stopping and could not finish this answer; try again"
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -42,6 +44,8 @@ class Call:
         self._streaming = False
         self._last_write = self.began
         self._writing = asyncio.Lock()
+        self._running: asyncio.Task[Any] | None = None  # set while `watched`
+        self._is_stopped = False
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
     def header(self, name: bytes) -> str:
@@ -70,7 +74,7 @@ class Call:
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Cancels what runs inside once the client leaves: ClientGone. The body must be read."""
-        task = asyncio.current_task()
+        task = self._running = asyncio.current_task()
         assert task is not None
         gone = False
 
@@ -84,15 +88,22 @@ class Call:
         watcher = asyncio.create_task(watch())
         try:
             yield
-            if gone:
+            if gone or self._is_stopped:
                 await asyncio.sleep(0)  # the cancellation is due: it must not surface later
         except asyncio.CancelledError:
-            if not gone:
+            if not (gone or self._is_stopped):
                 raise
             task.uncancel()
-            raise ClientGone from None
+            raise (ClientGone() if gone else Stopping(STOPPING)) from None
         finally:
+            self._running = None
             watcher.cancel()
+
+    def stop(self) -> None:
+        """End a running answer with Stopping: the server won't wait for it any longer."""
+        if self._running is not None:
+            self._is_stopped = True
+            self._running.cancel()
 
     async def send_json(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         """A whole JSON answer."""

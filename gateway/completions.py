@@ -9,7 +9,7 @@
 7. the row settled, durable before the end of the answer leaves
 
 Whatever happens on the way, the row is settled once (4 is left through 7), and a client that leaves
-ends the engine's work: everything under `watched` is cancelled, and closes what it holds.
+ends the engine's work: what runs under `watched` is cancelled, and closes what it holds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None
     errand = Errand(ask, deployment, env.auth.domain(principal), call.id)
     entry = Entry(env.ledger, opening, Meter(env.clock), errand)
     try:
-        async with call.watched(), entry:
+        async with entry, call.watched():
             await (_stream(env, call, entry) if ask.stream else _whole(env, call, entry))
     finally:
         call.notes |= entry.summary()

@@ -4,7 +4,7 @@ Refusal
 ├── BadRequest              the body or a field of it is wrong
 │   ├── UnknownField        a field that no client of ours may send
 │   ├── Unsupported         documented by OpenAI, but it would change the answer and we can't
-│   └── ContextTooLong      prompt and answer don't fit the model
+│   └── ContextTooLong      the prompt fills the model's context
 ├── BodyTooLarge            refused before it is read whole
 ├── UnsupportedEncoding     a compressed body
 ├── Unauthorized            no key, or none of ours
@@ -13,7 +13,8 @@ Refusal
 ├── MethodNotAllowed
 ├── Unavailable             no engine can answer now
 │   ├── IntegrityAbort      a page tag differed; the request was stopped before it read the page
-│   └── StoreDown           usage can't be recorded, so nothing is served
+│   ├── StoreDown           keys can't be checked or usage can't be recorded
+│   └── Stopping            the server stopped before the answer's end
 ├── UpstreamFailed          the engine broke, or answered nonsense
 ├── UpstreamTimeout         the engine was silent too long
 └── Internal                a bug of ours
@@ -69,7 +70,7 @@ class Unsupported(BadRequest):
 
 
 class ContextTooLong(BadRequest):
-    """Prompt and answer together don't fit the model."""
+    """The prompt fills the model's context."""
 
 
 class BodyTooLarge(Refusal):
@@ -108,6 +109,10 @@ class StoreDown(Unavailable):
     """Keys can't be checked or usage can't be recorded."""
 
 
+class Stopping(Unavailable):
+    """The server stopped before the answer's end."""
+
+
 class UpstreamFailed(Refusal):
     """The engine broke, or answered what isn't an answer."""
 
@@ -144,6 +149,7 @@ TABLE: dict[type[Refusal], Row] = {
     Unavailable: Row(503, "server_error", "model_unavailable", 2),
     IntegrityAbort: Row(503, "server_error", "kv_integrity_abort", 1),
     StoreDown: Row(503, "server_error", "store_unavailable", 2),
+    Stopping: Row(503, "server_error", "server_stopping", 5),
     UpstreamFailed: Row(502, "server_error", "upstream_error"),
     UpstreamTimeout: Row(504, "server_error", "upstream_timeout"),
     Internal: Row(500, "server_error", "internal_error"),

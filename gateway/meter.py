@@ -8,7 +8,15 @@ from types import TracebackType
 from gateway.asgi import ClientGone
 from gateway.billing import Outcome, UsageSource
 from gateway.clock import Clock
-from gateway.errors import BadRequest, IntegrityAbort, Internal, Refusal, StoreDown, UpstreamTimeout
+from gateway.errors import (
+    BadRequest,
+    IntegrityAbort,
+    Internal,
+    Refusal,
+    Stopping,
+    StoreDown,
+    UpstreamTimeout,
+)
 from gateway.ledger import Ledger, Opening, OpenRecord, Settlement
 from gateway.prices import Usage
 from gateway.relay import Errand
@@ -53,8 +61,10 @@ class Meter:
 
     def usage(self, outcome: Outcome) -> tuple[Usage | None, UsageSource]:
         """What to write down for this outcome: the engine's own total, or what was delivered."""
-        if self.final is not None and outcome in FINISHED.values():
-            return self.final, UsageSource.UPSTREAM_FINAL
+        if (
+            outcome in FINISHED.values()
+        ):  # an answer that ended is billed by its total, or not at all
+            return self.final, UsageSource.UPSTREAM_FINAL if self.final else UsageSource.NONE
         if self._prompt is None and not self._seen:
             return None, UsageSource.NONE
         source = UsageSource.UPSTREAM_RUNNING if self._is_exact else UsageSource.GATEWAY_COUNT
@@ -153,4 +163,5 @@ OUTCOMES: tuple[tuple[type[Refusal], Outcome], ...] = (
     (BadRequest, Outcome.REFUSED),
     (StoreDown, Outcome.CRASHED),
     (Internal, Outcome.CRASHED),
+    (Stopping, Outcome.CRASHED),
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import structlog
 
 from gateway.catalog import Deployment
 from gateway.errors import (
@@ -46,6 +47,8 @@ from runtime.settings import RelaySettings
 from runtime.wire import REQUEST_ID
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+log = structlog.get_logger()
+
 MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
@@ -106,8 +109,8 @@ class Relay:
                     if frames and frames[-1].done:
                         return
         except (Broken, BadFrame) as fault:
-            raise UpstreamFailed(f"the engine's stream broke: {fault}") from None
-        raise UpstreamFailed("the engine's stream ended before the answer did")
+            raise _broken(errand, str(fault)) from None
+        raise _broken(errand, "the stream ended before the answer did")
 
     async def whole(self, errand: Errand) -> Whole:
         """The unstreamed answer. Raises Refusal."""
@@ -116,7 +119,7 @@ class Relay:
                 body = await reply.read(MAX_ANSWER_BYTES)
             return _read_whole(body, errand)
         except (Broken, BadFrame) as fault:
-            raise UpstreamFailed(f"the engine's answer broke: {fault}") from None
+            raise _broken(errand, str(fault)) from None
 
     async def aclose(self) -> None:
         """Close the connections to attached servers."""
@@ -137,12 +140,12 @@ class Relay:
                         reply = await stack.enter_async_context(exchange)
                 except ConnectFailed as fault:
                     if errand.deployment.is_attached:
-                        raise Unavailable(f"the engine can't be reached: {fault}") from None
+                        raise _unreachable(errand, str(fault)) from None
                     avoid = place.host_id
                     continue
                 if reply.status != 200:
                     async with self._deadline(self._settings.idle_s):
-                        raise await _refusal(reply)
+                        raise await _refusal(errand, reply)
                 yield reply
                 return
 
@@ -237,14 +240,34 @@ def _ours(answer: dict[str, Any], errand: Errand) -> dict[str, Any]:
     return ours | {name: answer[name] for name in ANSWER_FIELDS if name in answer}
 
 
-async def _refusal(reply: Reply) -> Refusal:
+def _broken(errand: Errand, reason: str) -> UpstreamFailed:
+    log.warning("upstream_broke", request_id=errand.request_id, host=errand.host_id, reason=reason)
+    return UpstreamFailed("the engine's answer broke off; try again")
+
+
+def _unreachable(errand: Errand, reason: str) -> Unavailable:
+    log.warning(
+        "upstream_unreachable", request_id=errand.request_id, host=errand.host_id, reason=reason
+    )
+    return Unavailable("the model's engine can't be reached just now; try again")
+
+
+async def _refusal(errand: Errand, reply: Reply) -> Refusal:
     body = await reply.read(MAX_ERROR_BYTES)
     try:
         found = msgspec.json.decode(body)
     except NOT_JSON:
         found = None
     error = found.get("error") if isinstance(found, dict) else None
-    code, message = read_error(error) if error else ("", "")
+    # some servers write the error's fields at the top, without an `error` around them
+    code, message = read_error(error or found or {})
+    log.warning(  # without the message, which may quote the prompt
+        "upstream_refused",
+        request_id=errand.request_id,
+        host=errand.host_id,
+        status=reply.status,
+        code=code[:64],
+    )
     return refusal_of(code, message, reply.status)
 
 
@@ -253,6 +276,7 @@ BY_CODE: dict[str, type[Refusal]] = {
     "exceed_context_size_error": ContextTooLong,
     "kv_integrity_abort": IntegrityAbort,
     "draining": Unavailable,
+    "capability_refused": Internal,
     "invalid_request": BadRequest,
 }
 
@@ -262,16 +286,19 @@ def refusal_of(code: str, message: str, status: int = 500) -> Refusal:
     if kind := BY_CODE.get(code):
         return kind(_told(kind, message))
     if status in (400, 413, 422):
-        return BadRequest(f"the engine refused the request: {message}")
+        return BadRequest(f"the engine refused the request: {message or 'it did not say why'}")
     if status in (429, 503):
         return Unavailable("the engine is at its capacity; try again")
-    if code == "capability_refused":
-        return Internal("the engine did not accept the gateway's capability")
-    return UpstreamFailed("the engine failed")
+    return UpstreamFailed("the engine failed; try again")
+
+
+OURS: dict[type[Refusal], str] = {
+    IntegrityAbort: "the request was stopped because its cache could not be verified; try again",
+    Unavailable: "the engine is stopping; try again",
+    Internal: "the engine did not accept the gateway's capability",
+}
 
 
 def _told(kind: type[Refusal], message: str) -> str:
     """What the client is told: a request's own faults in full, ours without details."""
-    if kind is IntegrityAbort:
-        return "the request was stopped because its cache could not be verified; try again"
-    return message or "the engine refused the request"
+    return OURS.get(kind) or message or "the engine refused the request"

@@ -87,10 +87,12 @@ def decode_completion(body: bytes) -> Ask:
 def _common(fields: CommonFields, operation: Literal["chat", "completion"]) -> Ask:
     stop = [fields.stop] if isinstance(fields.stop, str) else fields.stop or []
     if "" in stop:
-        raise BadRequest("a stop sequence must not be empty", param="stop")
+        raise BadRequest("stop: a stop sequence must not be empty", param="stop")
     options = fields.stream_options
     if options is not None and not fields.stream:
-        raise BadRequest("is only allowed when `stream` is true", param="stream_options")
+        raise BadRequest(
+            "stream_options: only allowed when `stream` is true", param="stream_options"
+        )
     return Ask(
         operation=operation,
         model=fields.model,
@@ -181,12 +183,10 @@ def _refusal(text: str) -> BadRequest:
     path = where.rstrip("`").lstrip(".")
     if unknown := _UNKNOWN.match(reason):
         name = _join(path, unknown[1][:64])
-        return UnknownField(f"Unknown parameter: '{name}'.", param=name)
+        return UnknownField(f"{name}: unknown parameter; leave it out", param=name)
     if missing := _MISSING.match(reason):
         name = _join(path, missing[1])
-        return BadRequest(
-            f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter"
-        )
+        return BadRequest(f"{name}: is missing", param=name, code="missing_required_parameter")
     return BadRequest(f"{path or 'body'}: {reason[:1].lower()}{reason[1:]}", param=path or None)
 
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 import math
 import multiprocessing
+import os
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import structlog
 from granian.constants import Interfaces
 from granian.log import LogLevels
 from granian.server import MPServer
 
+from gateway.parent import mark
 from runtime.node import Node
 from runtime.scaling import backoff_s, failures_after
 from runtime.settings import Settings, export_to_children
@@ -59,35 +64,33 @@ def check_port(host: str, port: int) -> None:
 
 
 class NodeThread:
-    """The node, in a thread with a loop of its own, until `stop`."""
+    """The node, in a thread with a loop of its own, until `stop`. If it breaks, all ends."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._node = Node(settings)  # here, so that its faults are the caller's
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
-        self._started = threading.Event()
-        self._loop: asyncio.AbstractEventLoop
-        self._told: asyncio.Event
+        self._loop = asyncio.new_event_loop()
+        self._told = asyncio.Event()
+        self.is_broken = False
 
     def start(self) -> None:
-        """Returns once the node runs; its hosts may still be starting."""
+        """Its hosts may still be starting when this returns."""
         self._thread.start()
-        self._started.wait()
 
     def stop(self) -> None:
         """Drain the hosts; returns when they are gone."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._told.set)
             self._thread.join()
+        self._loop.close()
 
     def _run(self) -> None:
-        asyncio.run(self._main())
-
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._told = asyncio.Event()
-        node = Node(self._settings)
-        self._started.set()
-        await node.run(self._told)
+        try:
+            self._loop.run_until_complete(self._node.run(self._told))
+        except Exception:
+            log.exception("node_failed")
+            self.is_broken = True
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run_gateway(settings: Settings, ready: Callable[[], None]) -> None:
@@ -113,9 +116,23 @@ def run_gateway(settings: Settings, ready: Callable[[], None]) -> None:
     raise GatewayFailed("the gateway's workers crash as soon as they start; see the log above")
 
 
-def _granian(settings: Settings) -> MPServer:
+class Server(MPServer):
+    """granian's, which tells its workers when it is being stopped, and takes a second no."""
+
+    stopping_mark: Path
+
+    def signal_handler_interrupt(self, *args: Any, **kwargs: Any) -> None:
+        """SIGTERM or SIGINT: drain. The second time: end now, and with us all that we started."""
+        if self.interrupt_signal:
+            os._exit(1)
+        log.info("stopping", grace="running answers may end; the next signal ends them")
+        self.stopping_mark.touch()
+        super().signal_handler_interrupt(*args, **kwargs)  # type: ignore[no-untyped-call] # granian's
+
+
+def _granian(settings: Settings) -> Server:
     server = settings.file.server
-    return MPServer(
+    granian = Server(
         "gateway.app:from_environment",
         factory=True,
         address=server.host,
@@ -126,4 +143,8 @@ def _granian(settings: Settings) -> MPServer:
         respawn_failed_workers=True,
         workers_kill_timeout=math.ceil(server.drain_s),
         log_level=LogLevels.error,
+        log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
     )
+    granian.stopping_mark = mark(settings.state_dir, os.getpid())
+    granian.stopping_mark.unlink(missing_ok=True)
+    return granian

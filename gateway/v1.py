@@ -36,15 +36,18 @@ class V1:
 
     def __init__(self) -> None:
         self.env: Env | None = None
+        self._calls: set[Call] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert self.env is not None, "requests come after the lifespan's start"
         call = Call(scope, receive, send)
+        self._calls.add(call)
         try:
             await self._answer(self.env, call)
         except ClientGone:
             call.status = CLIENT_CLOSED
         finally:
+            self._calls.discard(call)
             log.info(
                 "request",
                 request_id=call.id,
@@ -54,6 +57,11 @@ class V1:
                 duration_ms=round((time.perf_counter() - call.began) * 1000, 1),
                 **call.notes,
             )
+
+    def stop(self) -> None:
+        """End the answers that still run."""
+        for call in self._calls:
+            call.stop()
 
     async def _answer(self, env: Env, call: Call) -> None:
         try:

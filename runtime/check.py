@@ -101,8 +101,15 @@ def _leaf(kind: Any, data: object, report: Report, path: str) -> Any:
     except msgspec.ValidationError as fault:
         reason, _, inner = str(fault).partition(" - at `$")
         where = path + inner.rstrip("`")
-        report.error(where, f"{reason[:1].lower()}{reason[1:]} (found {_shown(data)})")
+        expected = _described(kind) if "matching regex" in reason else ""
+        reason = f"expected {expected}" if expected else reason[:1].lower() + reason[1:]
+        report.error(where, f"{reason} (found {_shown(data)})")
         return None
+
+
+def _described(kind: Any) -> str:
+    """What an annotated type says of itself: a pattern is no help to who must mend a value."""
+    return next((meta.description for meta in get_args(kind)[1:] if meta.description), "")
 
 
 def _warn_unknown(data: dict[str, Any], known: list[str], report: Report, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import sys
 
@@ -26,7 +27,22 @@ def configure(level: str = "info") -> None:
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+class JsonFormatter(logging.Formatter):
+    """The standard library's records, in the same form as ours."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One JSON object. The exception's type alone: its text may quote a request."""
+        line = {"event": record.getMessage(), "logger": record.name}
+        if record.exc_info and record.exc_info[0]:
+            line["exception"] = record.exc_info[0].__name__
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line |= {"level": record.levelname.lower(), "timestamp": f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"}
+        return _encode(line).decode()
 
 
 def _encode(line: object, **_: object) -> bytes:

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import structlog
 import uvicorn
@@ -48,6 +47,8 @@ class Node:
         self._version = time.time_ns()  # never one that an earlier node has told
         self._boot = secrets.token_hex(3)  # in the hosts' ids, which no later node may use again
         self._changed = asyncio.Condition()
+        self._notifying: asyncio.Future[None] | None = None  # held, or it could be collected
+        self._is_stopping = False
         self._sockets = state.runtime_dir(settings.state_dir)
         root = keyring.load(settings.state_dir, settings.root_secret)
         self._public_keys = Signer(root.derive(CAPABILITY_LABEL)).public_keys()
@@ -58,7 +59,13 @@ class Node:
             if model.engine != "openai"
         ]
         self._server = HostServer(
-            uvicorn.Config(self._app(), lifespan="off", log_config=None, access_log=False)
+            uvicorn.Config(
+                self._app(),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=2,
+            )
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -71,10 +78,13 @@ class Node:
         await stop.wait()
         drain_s = self._settings.file.server.drain_s
         await asyncio.gather(*(pool.stop(drain_s) for pool in self._pools))
-        self._server.should_exit = self._server.force_exit = True
-        with suppress(asyncio.CancelledError):
-            await serving
+        self._is_stopping = True
+        self._note_change()  # whoever still polls is answered, and not kept waiting again
+        self._server.should_exit = True
+        await serving
         path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty: another node of this folder is about to start
+            self._sockets.rmdir()
 
     def hosts(self) -> Hosts:
         """The hosts as of now."""
@@ -88,7 +98,7 @@ class Node:
                 model=model.id,
                 engine=model.engine,
                 path=str(weights.folder(self._settings, model)),
-                socket=str(Path(self._sockets) / f"{host_id}.sock"),
+                socket=str(self._sockets / f"{host_id}.sock"),
                 public_keys=self._public_keys,
                 default_max_tokens=model.default_max_tokens,
                 drain_s=self._settings.file.server.drain_s,
@@ -105,7 +115,7 @@ class Node:
         wait_s = min(MAX_WAIT_S, float(request.query_params.get("wait_s", 0)))
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s), self._changed:
-                await self._changed.wait_for(lambda: self._version != after)
+                await self._changed.wait_for(lambda: self._is_stopping or self._version != after)
         return Response(json.encode(self.hosts()), media_type="application/json")
 
     def _note_change(self) -> None:

@@ -23,10 +23,31 @@ from runtime.check import Report, convert
 MIB = 1024 * 1024
 
 # One model name, a path-safe id. `@` and `/` because Cloudflare's names have them.
-ModelId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}\Z")]
+ModelId = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}\Z",
+        description="letters, digits and @ . _ / - , up to 128, the first no punctuation but @",
+    ),
+]
 # A decimal in text, because a float can't hold a price. At most six places, and at most a million.
-Price = Annotated[str, Meta(pattern=r"^([0-9]{1,6}(\.[0-9]{1,6})?|1000000(\.0{1,6})?)\Z")]
-Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]
+Price = Annotated[
+    str,
+    Meta(
+        pattern=r"^([0-9]{1,6}(\.[0-9]{1,6})?|1000000(\.0{1,6})?)\Z",
+        description='a decimal in quotes, at most six places and a million, such as "0.10"',
+    ),
+]
+Currency = Annotated[
+    str, Meta(pattern=r"^[A-Z]{3}\Z", description='an ISO 4217 code, such as "USD"')
+]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9_][a-z0-9_-]*\Z",
+        description="lowercase letters, digits, _ and - , the first no -",
+    ),
+]
 MAX_PORT = 65535
 Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
@@ -71,6 +92,14 @@ class PriceSettings(Struct, frozen=True, kw_only=True):
     output: Price = "0"
 
 
+ATTACHED_KEYS = ("url", "upstream_model", "api_key_env", "extra_body")
+FOREIGN_KEYS = {
+    "openai": ("source", "path", "options"),
+    "embedded": ATTACHED_KEYS,
+    "fake": (*ATTACHED_KEYS, "source", "path"),
+}
+
+
 class ModelSettings(Struct, frozen=True, kw_only=True):
     """One model: which engine answers for it, with which weights, at which price."""
 
@@ -94,20 +123,21 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """Which fields an engine needs."""
-        engine, url = found.get("engine"), found.get("url") or ""
-        if engine == "openai" and not url.startswith(("http://", "https://")):
-            yield "url", "an attached engine needs the http(s) URL of its /v1"
-        if engine == "embedded" and bool(found.get("source")) == bool(found.get("path")):
-            yield "source", "name either `source` or `path`, where the weights are"
-        if engine in registry.OPTION_FAULTS:
-            for option, reason in registry.option_faults(engine, found.get("options") or {}):
-                yield f"options.{option}", reason
+        engine = found.get("engine", "")
+        for key in FOREIGN_KEYS.get(engine, ()):
+            if found.get(key):
+                yield key, f'means nothing to an engine "{engine}"; leave it out'
+        if engine == "openai":
+            if not str(found.get("url")).startswith(("http://", "https://")):
+                yield "url", "an attached engine needs the http(s) URL of its /v1"
+        elif engine:
+            yield from registry.faults(engine, found)
 
 
 class FileSettings(Struct, frozen=True, kw_only=True):
     """The config file, as written."""
 
-    name: Annotated[str, Meta(pattern=r"^[a-z0-9_][a-z0-9_-]*\Z")] = "bulkhead"
+    name: Name = "bulkhead"
     server: ServerSettings = ServerSettings()
     relay: RelaySettings = RelaySettings()
     hosts: HostSettings = HostSettings()
@@ -152,6 +182,12 @@ class ConfigError(Exception):
         self.report = report
 
 
+def project_folder(config: Path) -> Path:
+    """The folder that a config speaks for: its own, or the one above a folder `config`."""
+    folder = config.absolute().parent
+    return folder.parent if folder.name == "config" else folder
+
+
 def find_config(start: Path) -> Path | None:
     """`bulkhead.toml` or `config/bulkhead.toml`, in `start` or the nearest folder above it."""
     for folder in (start, *start.parents):
@@ -192,7 +228,8 @@ def load(
         raise ConfigError(str(path), report)
     source = str(path) if path else "the built-in configuration"
     file, report = parse(path.read_bytes() if path else _built_in(), source, env)
-    state = state_dir or _path_from(env, "BULKHEAD_STATE") or here / ".bulkhead"
+    home = project_folder(path) if path else here
+    state = state_dir or _path_from(env, "BULKHEAD_STATE") or home / ".bulkhead"
     settings = Settings(
         file=file,
         config_path=str(path.absolute()) if path else "",

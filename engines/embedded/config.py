@@ -6,12 +6,13 @@ Both are frozen and checked once, here; every fault is an UnsupportedError that 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from engines.api import EngineError
+from engines.build.sources import SOURCES
 
 DTYPES = ("bfloat16", "float32")
 INTEGRITY = ("enforce", "observe", "off")
@@ -90,21 +91,38 @@ class EngineConfig:
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> EngineConfig:
         """Build from EngineSpec.options. Raises UnsupportedError naming each option at fault."""
-        if faults := option_faults(options):
-            raise UnsupportedError("; ".join(reason for _, reason in faults))
+        if wrong := option_faults(options):
+            raise UnsupportedError("; ".join(reason for _, reason in wrong))
         return cls(**options)
+
+
+def faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a model's settings for this engine, as (key, reason)."""
+    source, path = settings.get("source"), settings.get("path")
+    if bool(source) == bool(path):
+        yield "source", "name either `source` or `path`, where the weights are"
+    elif source and source not in SOURCES:
+        yield "source", f"unknown source {source!r}; known: {', '.join(SOURCES)}"
+    elif path:
+        try:
+            ModelConfig.from_folder(Path(path))
+        except UnsupportedError as error:
+            yield "path", str(error)
+    for name, reason in option_faults(settings.get("options") or {}):
+        yield f"options.{name}", reason
 
 
 def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Everything that is wrong with an engine's options, as (option, reason)."""
     kinds = {field.name: type(field.default) for field in fields(EngineConfig)}
-    faults = [
+    wrong = [
         (name, reason) for name, value in options.items() if (reason := _fault(name, value, kinds))
     ]
+    names = {name for name, _ in wrong}
     running, budget = (options.get(name, getattr(EngineConfig(), name)) for name in PAIR)
-    if not faults and running > budget:  # each running seq may need a token a step
-        faults.append((PAIR[0], f"option {PAIR[0]!r} may not exceed {PAIR[1]!r}"))
-    return faults
+    if names.isdisjoint(PAIR) and running > budget:  # each running seq may need a token a step
+        wrong.append((PAIR[0], f"option {PAIR[0]!r} may not exceed {PAIR[1]!r}"))
+    return wrong
 
 
 PAIR = ("max_running", "max_batch_tokens")

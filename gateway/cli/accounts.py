@@ -46,7 +46,7 @@ def create_tenant(name: str, config: Path | None, state_dir: Path | None, as_jso
 @as_json
 def list_tenants(config: Path | None, state_dir: Path | None, as_json: bool) -> None:
     """All tenants."""
-    with database(load(config, state_dir)) as db:
+    with database(load(config, state_dir), create=False) as db:
         found = accounts.list_tenants(db)
     if as_json:
         rows = [{"id": t.id, "name": t.name, "demo": t.is_demo} for t in found]
@@ -88,7 +88,7 @@ def create_key(
 @as_json
 def list_keys(tenant: str, config: Path | None, state_dir: Path | None, as_json: bool) -> None:
     """The keys of TENANT, without their secrets."""
-    with database(load(config, state_dir)) as db:
+    with database(load(config, state_dir), create=False) as db:
         found = accounts.list_keys(db, tenant)
     if as_json:
         rows = [
@@ -112,7 +112,7 @@ def list_keys(tenant: str, config: Path | None, state_dir: Path | None, as_json:
 @places
 def revoke_key(key_id: str, config: Path | None, state_dir: Path | None) -> None:
     """End a key, at once and for good."""
-    with database(load(config, state_dir)) as db:
+    with database(load(config, state_dir), create=False) as db:
         key = accounts.revoke_key(db, key_id)
     click.echo(f"Revoked {key.id} ({key.hint}).")
 

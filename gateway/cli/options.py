@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gateway.server import GatewayFailed, PortInUse
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.errors import StoreError
 from gateway.store.migrate import migrate
@@ -21,13 +22,22 @@ from runtime.settings import ConfigError, Settings
 from runtime.state import StateInUse
 from runtime.weights import WeightsUnavailable
 
+
+class NoState(Exception):
+    """There is nothing to read yet."""
+
+
+# Faults that a person can mend: told in their own words, without a traceback.
 TOLD = (
+    NoState,
     ConfigError,
     StateInUse,
     BadRootSecret,
     WeightsUnavailable,
     TenantError,
     StoreError,
+    PortInUse,
+    GatewayFailed,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,13 +49,13 @@ def places(command: F) -> F:
     @click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="The config file. Default: bulkhead.toml here or above, else the built-in one.",
+        help="The config file. Default: bulkhead.toml or config/bulkhead.toml, here or above.",
     )
     @click.option(
         "--state",
         "state_dir",
         type=click.Path(file_okay=False, path_type=Path),
-        help="The folder that holds database, keys and weights. Default: .bulkhead",
+        help="The folder of database, keys and weights. Default: .bulkhead beside the config.",
     )
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -53,8 +63,9 @@ def places(command: F) -> F:
             return command(*args, **kwargs)
         except TOLD as fault:
             raise click.ClickException(str(fault)) from None
-        except PermissionError as fault:
-            raise click.ClickException(f"{fault.filename}: permission denied") from None
+        except OSError as fault:
+            where = f"{fault.filename}: " if fault.filename else ""
+            raise click.ClickException(f"{where}{fault.strerror or fault}") from None
 
     return wrapped  # type: ignore[return-value]
 
@@ -68,10 +79,12 @@ def load(config_path: Path | None, state_dir: Path | None) -> Settings:
 
 
 @contextmanager
-def database(settings: Settings) -> Iterator[sqlite3.Connection]:
-    """The store, brought to this version's schema."""
-    state.prepare(settings.state_dir)
+def database(settings: Settings, *, create: bool = True) -> Iterator[sqlite3.Connection]:
+    """The store, brought to this version's schema. Raises NoState rather than `create` it."""
     path = settings.state_dir / DATABASE
+    if not create and not path.exists():
+        raise NoState(f"{settings.state_dir} holds no database; name the folder with --state")
+    state.prepare(settings.state_dir)
     migrate(path)
     db = open_for_writing(path)
     try:

@@ -1,12 +1,12 @@
-"""`bulkhead dev`, `serve` and `node`: the processes."""
+"""`bulkhead dev`, `serve`, `gateway` and `node`: the processes."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ import msgspec
 from gateway.cli.accounts import pepper
 from gateway.cli.options import database, load, places
 from gateway.demo import demo_key
-from gateway.server import GatewayFailed, NodeThread, PortInUse, check_port, run_gateway
+from gateway.server import GatewayFailed, NodeThread, check_port, run_gateway
 from runtime import logs, state, weights
 from runtime.node import Node
 from runtime.settings import Settings
@@ -44,10 +44,10 @@ def listener(command: F) -> F:
 def dev(host: str | None, port: int | None, config: Path | None, state_dir: Path | None) -> None:
     """Serve on this machine with a demo tenant, whose key is printed."""
     settings = _settings(config, state_dir, host, port, dev=True)
-    weights.ensure(settings)
-    with state.own(settings.state_dir, "node"), database(settings) as db:
-        secret = demo_key(db, settings.state_dir, pepper(settings))
-        db.close()
+    with state.own(settings.state_dir, "node"):
+        weights.ensure(settings)
+        with database(settings) as db:
+            secret = demo_key(db, settings.state_dir, pepper(settings))
         _serve(settings, ready=lambda: _welcome(settings, secret))
 
 
@@ -57,21 +57,32 @@ def dev(host: str | None, port: int | None, config: Path | None, state_dir: Path
 def serve(host: str | None, port: int | None, config: Path | None, state_dir: Path | None) -> None:
     """Serve: the gateway, and the node with its hosts."""
     settings = _settings(config, state_dir, host, port, dev=False)
-    weights.ensure(settings)
     with state.own(settings.state_dir, "node"):
-        with database(settings):
-            pass  # brought to this version's schema, or refused, before anything starts
-        _serve(settings, ready=lambda: click.echo(f"Serving on {_url(settings)}", err=True))
+        weights.ensure(settings)
+        _migrate(settings)
+        _serve(settings, ready=lambda: _announce(settings))
+
+
+@click.command()
+@listener
+@places
+def gateway(
+    host: str | None, port: int | None, config: Path | None, state_dir: Path | None
+) -> None:
+    """Run the gateway alone, in front of the node that runs on the same state folder."""
+    settings = _settings(config, state_dir, host, port, dev=False)
+    _migrate(settings)
+    run_gateway(settings, lambda: _announce(settings))
 
 
 @click.command()
 @places
 def node(config: Path | None, state_dir: Path | None) -> None:
-    """Run this machine's hosts only; a gateway finds them by the state folder."""
+    """Run this machine's hosts alone; `bulkhead gateway` finds them by the state folder."""
     logs.configure()
     settings = load(config, state_dir)
-    weights.ensure(settings)
     with state.own(settings.state_dir, "node"):
+        weights.ensure(settings)
         asyncio.run(_node_until_signal(settings))
 
 
@@ -82,12 +93,15 @@ def _settings(
     settings = load(config, state_dir)
     server = settings.file.server
     server = msgspec.structs.replace(server, host=host or server.host, port=port or server.port)
+    check_port(server.host, server.port)
     file = msgspec.structs.replace(settings.file, server=server)
-    try:
-        check_port(server.host, server.port)
-    except PortInUse as fault:
-        raise click.ClickException(str(fault)) from None
     return msgspec.structs.replace(settings, file=file, dev=dev)
+
+
+def _migrate(settings: Settings) -> None:
+    """The store is brought to this version's schema, or refused, before anything starts."""
+    with database(settings):
+        pass
 
 
 def _serve(settings: Settings, ready: Callable[[], None]) -> None:
@@ -95,10 +109,10 @@ def _serve(settings: Settings, ready: Callable[[], None]) -> None:
     hosts.start()
     try:
         run_gateway(settings, ready)
-    except GatewayFailed as fault:
-        raise click.ClickException(str(fault)) from None
     finally:
         hosts.stop()
+    if hosts.is_broken:
+        raise GatewayFailed("the node broke; see the log above")
 
 
 async def _node_until_signal(settings: Settings) -> None:
@@ -110,25 +124,34 @@ async def _node_until_signal(settings: Settings) -> None:
 
 def _url(settings: Settings) -> str:
     server = settings.file.server
-    host = "127.0.0.1" if server.host in ("0.0.0.0", "::") else server.host  # noqa: S104
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(server.host, server.host)  # noqa: S104
     return f"http://{host}:{server.port}"
 
 
-def _welcome(settings: Settings, secret: str) -> None:
-    """Wait until every model answers, then say how to call it. Runs beside the server."""
-    url = _url(settings)
+def _wait_for(url: str) -> None:
+    """Returns once `url` answers 200."""
     while True:
-        try:
-            if httpx.get(f"{url}/readyz").status_code == 200:
-                break
-        except httpx.HTTPError:
-            pass
+        with suppress(httpx.HTTPError):
+            if httpx.get(url).status_code == 200:
+                return
         time.sleep(0.1)
-    model = settings.file.models[0].id
+
+
+def _announce(settings: Settings) -> None:
+    """Say where we serve, once we do. Runs beside the server."""
+    url = _url(settings)
+    _wait_for(f"{url}/healthz")
+    click.echo(f"Serving on {url}", err=True)
+
+
+def _welcome(settings: Settings, secret: str) -> None:
+    """Wait until every model answers, then say how to call one. Runs beside the server."""
+    url = _url(settings)
+    _wait_for(f"{url}/readyz")
+    models = sorted(settings.file.models, key=lambda model: model.engine == "openai")
     question = '[{"role": "user", "content": "What is the capital of France?"}]'
-    body = f'{{"model": "{model}", "temperature": 0, "messages": {question}}}'
-    print(f"BULKHEAD_URL={url}")  # noqa: T201 - these two lines are for `eval`
-    print(f"BULKHEAD_API_KEY={secret}", flush=True)  # noqa: T201
+    body = f'{{"model": "{models[0].id}", "temperature": 0, "messages": {question}}}'
+    click.echo(f"BULKHEAD_URL={url}\nBULKHEAD_API_KEY={secret}")
     click.echo(
         "\nTry it:\n\n"
         f"curl {url}/v1/chat/completions \\\n"
@@ -137,4 +160,3 @@ def _welcome(settings: Settings, secret: str) -> None:
         f"  -d '{body}'\n",
         err=True,
     )
-    sys.stderr.flush()

@@ -49,10 +49,8 @@ def usage() -> None:
 @click.option(
     "--format", "fmt", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True
 )
-@click.option(
-    "--from", "start", type=Moment(), default="1970-01-01", help="First moment. Default: all."
-)
-@click.option("--to", "end", type=Moment(), default="9999-12-31", help="First moment after.")
+@click.option("--from", "start", type=Moment(), default="1970-01-01", help="First moment.")
+@click.option("--to", "end", type=Moment(), default="9999-12-31", help="Up to, not including.")
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: stdout."
 )
@@ -66,9 +64,11 @@ def export_usage(  # noqa: PLR0913 - one argument an option
     config: Path | None,
     state_dir: Path | None,
 ) -> None:
-    """One row for each settled request, in a fixed order."""
+    """One row for each closed record, billed or not, in a fixed order."""
     settings = load(config, state_dir)
-    with database(settings) as db:
+    if start >= end:
+        raise click.UsageError("--from must be before --to")
+    with database(settings, create=False) as db:
         tenant_id = _tenant_id(accounts.list_tenants(db), tenant) if tenant else None
     rows = export(settings.state_dir / DATABASE, tenant_id, start, end, fmt)
     if output is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.ledger import exported
+from tests.e2e.ledger import exported, records
 from tests.stack import BULKHEAD, REPO, Stack, fake_config, free_port, running
 
 
@@ -166,30 +166,102 @@ def test_a_signal_drains(tmp_path: Path, number: int) -> None:
 
 
 def last_row(stack: Stack) -> tuple[str, int]:
-    from tests.e2e.ledger import records
-
     row = records(stack)[-1]
     return row["state"], row["output_tokens"]
 
 
-def test_node_and_serve_can_be_apart(tmp_path: Path) -> None:
-    """`bulkhead node` keeps the hosts; its own signal drains them."""
+def test_an_answer_that_outlasts_the_drain_is_told_so(tmp_path: Path) -> None:
+    """An error event instead of a cut connection; the row is closed, unbilled; exit code 0."""
+    config = "[server]\ndrain_s = 3\n" + fake_config(step_s=0.05)
+    with running(tmp_path, config) as stack:
+        body = {"model": "echo", "prompt": "abcd", "max_tokens": 4000, "stream": True}
+        with stack.client() as client, client.stream("POST", "/v1/completions", json=body) as got:
+            chunks = got.iter_raw()
+            first = next(chunks)
+            assert stack.process is not None
+            stack.process.send_signal(signal.SIGTERM)
+            data = first + b"".join(chunks)
+        assert b'"code":"server_stopping"' in data
+        assert b"[DONE]" not in data
+        assert stack.process.wait(20) == 0
+        row = records(stack)[-1]
+        assert (row["state"], row["outcome"], row["billable"]) == ("settled", "crashed", 0)
+
+
+def test_a_second_signal_ends_it_now(tmp_path: Path) -> None:
+    """Who has waited long enough need not wait for the drain."""
+    with running(tmp_path, fake_config(step_s=0.05)) as stack:
+        body = {"model": "echo", "prompt": "abcd", "max_tokens": 4000, "stream": True}
+        with stack.client() as client, client.stream("POST", "/v1/completions", json=body) as got:
+            next(got.iter_raw())
+            host, worker = stack.host_pid(), stack.worker_pid()
+            assert stack.process is not None
+            stack.process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+            stack.process.send_signal(signal.SIGINT)
+            assert stack.process.wait(3) != 0
+        deadline = time.monotonic() + 3
+        while any(Path(f"/proc/{pid}").exists() for pid in (host, worker)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_node_and_gateway_can_be_apart(tmp_path: Path) -> None:
+    """`bulkhead node` keeps the hosts, `bulkhead gateway` finds them; each has its own end."""
     config = tmp_path / "bulkhead.toml"
     config.write_text(fake_config())
-    places = ["--config", str(config), "--state", str(tmp_path / "state")]
-    node = subprocess.Popen(
-        [*BULKHEAD, "node", *places], cwd=REPO, stderr=subprocess.PIPE, text=True
-    )
+    node = Stack(config, tmp_path / "state", 0, "node")
+    gateway = Stack(config, tmp_path / "state", free_port(), "gateway")
     try:
-        assert node.stderr is not None
-        for line in node.stderr:
-            if "host_ready" in line:
-                break
-        node.send_signal(signal.SIGTERM)
-        assert node.wait(20) == 0
+        node.spawn()
+        gateway.start()
+        gateway.cli("tenants", "create", "acme")
+        gateway.key = gateway.cli("keys", "create", "acme").strip()
+        assert status_within(gateway, gateway.key, 200, 1.0)
+        with gateway.client() as client:
+            body = {"model": "echo", "prompt": "abc", "max_tokens": 3}
+            assert client.post("/v1/completions", json=body).json()["choices"][0]["text"] == "abc"
+        assert gateway.stop() == 0
+        assert node.stop() == 0
     finally:
-        node.kill()
-        node.communicate()
+        for stack in (node, gateway):
+            if stack.process and stack.process.poll() is None:
+                stack.process.kill()
+                stack.process.wait()
+
+
+@pytest.mark.parametrize("secret", ["abc", "zz" * 32])
+def test_a_bad_root_secret_is_told_in_a_sentence(
+    tmp_path: Path, secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BULKHEAD_ROOT_SECRET", secret)
+    (tmp_path / "bulkhead.toml").write_text(fake_config())
+    told = try_dev(tmp_path / "bulkhead.toml", tmp_path / "state", free_port())
+    assert "BULKHEAD_ROOT_SECRET" in told or "root secret" in told
+    assert "Traceback" not in told
+
+
+def test_the_state_lies_beside_the_config(tmp_path: Path) -> None:
+    """Found from any folder below; and what only reads doesn't make one."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "bulkhead.toml").write_text(fake_config())
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    env = {"PYTHONPATH": str(REPO), "PATH": os.environ["PATH"]}
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*BULKHEAD, *args], cwd=below, env=env, capture_output=True, text=True, check=False
+        )
+
+    assert "holds no database" in run("tenants", "list").stderr
+    assert not (tmp_path / ".bulkhead").exists()
+    assert run("tenants", "create", "acme").returncode == 0
+    assert (tmp_path / ".bulkhead").stat().st_mode & 0o077 == 0
+    assert "acme" in run("tenants", "list").stdout
+    nowhere = run("usage", "export", "-o", "/nope/x.csv")
+    assert nowhere.stderr == "Error: /nope/x.csv: No such file or directory\n"
+    assert run("usage", "export", "--from", "2026-02-01", "--to", "2026-01-01").returncode == 2
 
 
 def test_two_ends_of_a_pipe_agree(fake_stack: Stack) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.build import fetch as fetching
+from engines.build import fetch as fetching, sources
 from engines.build.fetch import FetchError, fetch, main
 from engines.build.gguf import ConversionError
 from engines.build.sources import SOURCES, Source
@@ -80,7 +80,7 @@ def test_a_newer_converter_builds_anew(
 ) -> None:
     """What an older version made is replaced."""
     fetch("toy", tmp_path / "toy")
-    monkeypatch.setattr(fetching, "CONVERTER_VERSION", 999)
+    monkeypatch.setattr(sources, "CONVERTER_VERSION", 999)
     record = json.loads((fetch("toy", tmp_path / "toy") / "source.json").read_text())
     assert record["converter_version"] == 999
 

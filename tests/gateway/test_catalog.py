@@ -13,7 +13,7 @@ TEXT = """
 [[models]]
 id = "own"
 engine = "embedded"
-source = "weights"
+source = "smollm2-135m-instruct"
 owned_by = "HuggingFaceTB"
 released = 2024-11-01
 default_max_tokens = 7
@@ -40,7 +40,11 @@ CATALOG = catalog_of(parse(TEXT, "x", KEYS)[0].models, KEYS)
 def test_a_deployment_is_what_the_configuration_says() -> None:
     own = CATALOG.deployment("own")
     assert own.prices == TokenPrices("EUR", 100_000, 20_000, 10**12)
-    assert (own.revision, own.default_max_tokens, own.is_attached) == ("weights", 7, False)
+    assert (own.revision, own.default_max_tokens, own.is_attached) == (
+        "smollm2-135m-instruct",
+        7,
+        False,
+    )
     assert own.listing() == {
         "id": "own",
         "object": "model",
