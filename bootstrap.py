@@ -4,6 +4,8 @@
 Written for any Python, so that one that is too old gets a sentence instead of a syntax error.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import shutil

@@ -23,12 +23,13 @@ from gateway.clock import SYSTEM_CLOCK
 from gateway.env import Env
 from gateway.hosts import HostDirectory
 from gateway.ids import new_id
+from gateway.keys import PEPPER_LABEL
 from gateway.ledger import Ledger
 from gateway.relay import Relay
 from gateway.store.connection import DATABASE
+from gateway.store.directory import KeyDirectory
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from gateway.tenants import Directory
 from gateway.v1 import V1
 from runtime import keyring, logs, settings as config, state
 from runtime.capability import Signer
@@ -49,7 +50,11 @@ def create_app(settings: Settings) -> ASGIApp:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with open_env(settings) as env, _running(_drain(settings, v1)):
             v1.env = env
-            log.info("gateway_started", models=[deployment.id for deployment in env.catalog])
+            log.info(
+                "gateway_started",
+                name=settings.file.name,
+                models=[deployment.id for deployment in env.catalog],
+            )
             yield
         log.info("gateway_stopped")
 
@@ -112,7 +117,7 @@ async def open_env(settings: Settings) -> AsyncIterator[Env]:
         ledger = Ledger(writer, SYSTEM_CLOCK, boot_id=new_id("boot"))
         if orphans := await ledger.reap_orphans():
             log.warning("orphans_reaped", records=orphans)
-        directory = Directory(database, SYSTEM_CLOCK, include_demo=settings.dev)
+        directory = KeyDirectory(database, SYSTEM_CLOCK, include_demo=settings.dev)
         await directory.refresh_if_changed()
         await stack.enter_async_context(_running(directory.watch(asyncio.Event())))
         relay_settings = settings.file.relay
@@ -124,7 +129,7 @@ async def open_env(settings: Settings) -> AsyncIterator[Env]:
         stack.push_async_callback(relay.aclose)
         yield Env(
             auth=Authenticator(
-                directory, SYSTEM_CLOCK, root.derive("key-pepper"), root.derive("domain")
+                directory, SYSTEM_CLOCK, root.derive(PEPPER_LABEL), root.derive("domain")
             ),
             catalog=catalog_of(settings.file.models, settings.secrets),
             clock=SYSTEM_CLOCK,

@@ -7,18 +7,26 @@ import hmac
 from base64 import b32encode
 
 from gateway import keys
+from gateway.asgi import Call
 from gateway.clock import Clock
 from gateway.errors import StoreDown, Unauthorized
-from gateway.tenants import Directory, Principal
+from gateway.store.directory import KeyDirectory, Principal
 
 HELP = "send a valid API key as `Authorization: Bearer bh_live_…`"
+
+
+def identify(auth: Authenticator, call: Call) -> Principal:
+    """Who is calling, noted for the request's log line. Raises as `principal` does."""
+    principal = auth.principal(call.header(b"authorization"))
+    call.notes |= {"tenant": principal.tenant_id, "key": principal.key_id}
+    return principal
 
 
 class Authenticator:
     """Checks keys against the directory in memory; one text for every bad key."""
 
     def __init__(
-        self, directory: Directory, clock: Clock, pepper: bytes, domain_key: bytes
+        self, directory: KeyDirectory, clock: Clock, pepper: bytes, domain_key: bytes
     ) -> None:
         self._directory = directory
         self._clock = clock

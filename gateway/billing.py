@@ -4,10 +4,11 @@ Who has received an answer, or a part of one, pays for it; what failed on our si
 and usage that nobody could tell is never taken for zero or estimated.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
 
 from gateway.prices import Usage
 
@@ -49,7 +50,7 @@ class BillReason(StrEnum):
     CRASHED = "crashed"
 
 
-POLICY: Final[Mapping[Outcome, tuple[bool, BillReason]]] = MappingProxyType(
+POLICY: Mapping[Outcome, tuple[bool, BillReason]] = MappingProxyType(
     {
         Outcome.COMPLETED: (True, BillReason.FULL_ANSWER),
         Outcome.LENGTH: (True, BillReason.FULL_ANSWER),

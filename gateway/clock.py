@@ -4,6 +4,8 @@ Times in the store are whole microseconds since 1970, UTC. Code that needs the t
 so that a test can say what time it is.
 """
 
+from __future__ import annotations
+
 import time
 from typing import Protocol
 

@@ -18,9 +18,11 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from gateway.asgi import Call
+from gateway.auth import identify
+from gateway.entry import Entry
 from gateway.env import Env
 from gateway.ledger import Opening
-from gateway.meter import Entry, Meter
+from gateway.meter import Meter
 from gateway.relay import Errand
 from gateway.schema import Ask
 from runtime.wire import DONE
@@ -28,8 +30,7 @@ from runtime.wire import DONE
 
 async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
     """Answer one request. Raises Refusal, or ClientGone."""
-    principal = env.auth.principal(call.header(b"authorization"))
-    call.notes |= {"tenant": principal.tenant_id, "key": principal.key_id}
+    principal = identify(env.auth, call)
     ask = decode(await call.body(env.max_body_bytes))
     deployment = env.catalog.deployment(ask.model)
     call.notes |= {"model": deployment.id, "stream": ask.stream}

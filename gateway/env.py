@@ -11,7 +11,7 @@ from gateway.clock import Clock
 from gateway.hosts import HostDirectory
 from gateway.ledger import Ledger
 from gateway.relay import Relay
-from gateway.tenants import Directory
+from gateway.store.directory import KeyDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Env:
     auth: Authenticator
     catalog: Catalog
     clock: Clock
-    directory: Directory
+    directory: KeyDirectory
     hosts: HostDirectory
     ledger: Ledger
     relay: Relay

@@ -5,13 +5,15 @@ download holds no snapshot open. Once the last record of a period is closed, the
 the same bytes. Amounts and prices are exact decimal strings.
 """
 
+from __future__ import annotations
+
 import csv
 import io
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,7 +23,7 @@ from gateway.store.reader import read
 Format = Literal["csv", "jsonl"]
 Row = dict[str, str | int | bool | None]
 
-COLUMNS: Final = (
+COLUMNS = (
     "record_id",
     "request_id",
     "charge_at",
@@ -44,8 +46,8 @@ COLUMNS: Final = (
     "output_price_per_1m",
 )
 
-_PAGE_ROWS: Final = 1000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PAGE_ROWS = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def export(
@@ -132,20 +134,20 @@ def _jsonl_rows(rows: list[Row]) -> bytes:
     return msgspec.json.Encoder().encode_lines(rows)
 
 
-_ENCODERS: Final[dict[Format, Callable[[list[Row]], bytes]]] = {
+_ENCODERS: dict[Format, Callable[[list[Row]], bytes]] = {
     "csv": _csv_rows,
     "jsonl": _jsonl_rows,
 }
 
 # Each walks the index of its order, so that no page is sorted or scanned twice.
-_ONE_TENANT: Final = """
+_ONE_TENANT = """
 SELECT * FROM usage_record
 WHERE tenant_id = :tenant_id AND (charge_at, id) > (:after_us, :after_id) AND charge_at < :end_us
   AND state <> 'open'
 ORDER BY charge_at, id LIMIT :rows
 """
 
-_EVERYONE: Final = """
+_EVERYONE = """
 SELECT * FROM usage_record
 WHERE (charge_at, id) > (:after_us, :after_id) AND charge_at < :end_us AND state <> 'open'
 ORDER BY charge_at, id LIMIT :rows

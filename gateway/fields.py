@@ -66,7 +66,7 @@ class CommonFields(Struct, forbid_unknown_fields=True, kw_only=True):
     stream_options: StreamOptions | None = None
     n: int | None = None
     user: str | None = None
-    # documented; see REFUSED for which values pass
+    # documented; see HARMLESS for which values pass
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
@@ -85,7 +85,7 @@ class ChatFields(CommonFields, forbid_unknown_fields=True, kw_only=True):
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     parallel_tool_calls: bool | None = None
-    # documented; see REFUSED
+    # documented; see HARMLESS
     logprobs: bool | None = None
     top_logprobs: int | None = None
     response_format: Any = None
@@ -106,7 +106,7 @@ class CompletionFields(CommonFields, forbid_unknown_fields=True, kw_only=True):
     """POST /v1/completions."""
 
     prompt: str | list[Any]
-    # documented; see REFUSED
+    # documented; see HARMLESS
     best_of: int | None = None
     echo: bool | None = None
     logprobs: int | None = None

@@ -1,4 +1,4 @@
-"""Where the engines are: the node's hosts, followed by long poll, and servers attached by URL.
+"""Where the node's hosts are, followed by long poll.
 
 A request asks for a place and waits until its model has one; the hot path asks nobody.
 """

@@ -5,17 +5,18 @@ A ULID is 48 bits of milliseconds and 80 more; of ours, 20 carry the fraction of
 sort in the order they were made even if somebody sets the machine's clock back, without any state.
 """
 
+from __future__ import annotations
+
 import secrets
 import time
 from base64 import b32encode
-from typing import Final
 
-_RFC_4648: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_TO_CROCKFORD: Final = bytes.maketrans(_RFC_4648, _CROCKFORD)
-_ULID_LEN: Final = 26
-_PROCESS_EPOCH_NS: Final = time.time_ns() - time.monotonic_ns()
-_NS_PER_MS: Final = 1_000_000
+_RFC_4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TO_CROCKFORD = bytes.maketrans(_RFC_4648, _CROCKFORD)
+_ULID_LEN = 26
+_PROCESS_EPOCH_NS = time.time_ns() - time.monotonic_ns()
+_NS_PER_MS = 1_000_000
 
 
 def new_id(prefix: str) -> str:

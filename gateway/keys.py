@@ -4,19 +4,21 @@ The checksum (CRC-32 of all that stands before it) lets a typing error fail with
 makes scanning for leaked keys exact. It's no secret: what is stored is an HMAC of the whole key.
 """
 
+from __future__ import annotations
+
 import hmac
 import re
 import secrets
 import string
 import zlib
-from typing import Final
 
-PREFIX: Final = "bh_live_"
-RANDOM_LEN: Final = 32  # 190 bits
-CHECKSUM_LEN: Final = 6  # 62**6 > 2**32
+PREFIX = "bh_live_"
+PEPPER_LABEL = "key-pepper"  # of the keyring: what `digest` is keyed with
+RANDOM_LEN = 32  # 190 bits
+CHECKSUM_LEN = 6  # 62**6 > 2**32
 
-_BASE62: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_SHAPE: Final = re.compile(f"{PREFIX}[0-9A-Za-z]{{{RANDOM_LEN + CHECKSUM_LEN}}}")
+_BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_SHAPE = re.compile(f"{PREFIX}[0-9A-Za-z]{{{RANDOM_LEN + CHECKSUM_LEN}}}")
 
 
 def mint() -> str:

@@ -4,10 +4,12 @@ An open record is durable before the upstream is asked; a settled one before the
 is sent. What a killed process left open becomes orphaned: kept, and not billed.
 """
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from gateway.billing import BillReason, Outcome, UsageSource, billing
 from gateway.clock import Clock
@@ -16,22 +18,10 @@ from gateway.prices import Line, TokenPrices, Usage, lines
 from gateway.store.records import insert_open, orphan_all_but, settle
 from gateway.store.writer import Job, Writer
 
-__all__ = [
-    "BillReason",
-    "Ledger",
-    "OpenRecord",
-    "Opening",
-    "Operation",
-    "Outcome",
-    "Settlement",
-    "UsageSource",
-    "billing",
-]
-
 Operation = Literal["chat", "completion"]
 
-_MAX_AMOUNT_PICO: Final = 2**63 - 1
-_CLIENT_CLOSED_REQUEST: Final = 499
+_MAX_AMOUNT_PICO = 2**63 - 1
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; it's only written down
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +60,11 @@ class Settlement:
     first_token_at: int | None  # microseconds UTC; None: no token went out
 
 
-_ABANDONED: Final = Settlement(
+_ABANDONED = Settlement(
     outcome=Outcome.CLIENT_CANCELLED,
     usage=None,
     usage_source=UsageSource.NONE,
-    status_code=_CLIENT_CLOSED_REQUEST,
+    status_code=CLIENT_CLOSED_REQUEST,
     finish_reason=None,
     host_id=None,
     first_token_at=None,

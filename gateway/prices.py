@@ -4,18 +4,20 @@ An amount is a whole number of pico-units (1e-12) of a currency. A price of one 
 million tokens is exactly one pico-unit per token, so quantity times price is always exact.
 """
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 TokenClass = Literal["input", "cached_input", "output"]
 
-PICO_PER_UNIT: Final = 10**12
-MAX_PRICE_PICO: Final = 10**12  # one unit a token, a million units per 1M tokens
-MAX_TOKENS: Final = 2**31 - 1
+PICO_PER_UNIT = 10**12
+MAX_PRICE_PICO = 10**12  # one unit a token, a million units per 1M tokens
+MAX_TOKENS = 2**31 - 1
 
-_MICRO_PER_UNIT: Final = 10**6
-_PRICE: Final = re.compile(r"([0-9]+)(?:\.([0-9]{1,6}))?", re.ASCII)
+_MICRO_PER_UNIT = 10**6
+_PRICE = re.compile(r"([0-9]+)(?:\.([0-9]{1,6}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,6 @@ import structlog
 
 from gateway.catalog import Deployment
 from gateway.errors import (
-    BadRequest,
-    ContextTooLong,
-    IntegrityAbort,
-    Internal,
     Refusal,
     Unavailable,
     UpstreamFailed,
@@ -32,6 +28,7 @@ from gateway.hosts import HostDirectory, Place
 from gateway.prices import Usage
 from gateway.schema import Ask
 from gateway.sse import (
+    NOT_JSON,
     BadFrame,
     Frame,
     Read,
@@ -42,11 +39,11 @@ from gateway.sse import (
     read_usage,
 )
 from gateway.transport import Broken, ConnectFailed, Reply, Transport
+from gateway.upstream_errors import refusal_of
 from runtime.capability import Signer
 from runtime.settings import RelaySettings
 from runtime.wire import REQUEST_ID
 
-NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 log = structlog.get_logger()
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -269,36 +266,3 @@ async def _refusal(errand: Errand, reply: Reply) -> Refusal:
         code=code[:64],
     )
     return refusal_of(code, message, reply.status)
-
-
-BY_CODE: dict[str, type[Refusal]] = {
-    "context_length_exceeded": ContextTooLong,
-    "exceed_context_size_error": ContextTooLong,
-    "kv_integrity_abort": IntegrityAbort,
-    "draining": Unavailable,
-    "capability_refused": Internal,
-    "invalid_request": BadRequest,
-}
-
-
-def refusal_of(code: str, message: str, status: int = 500) -> Refusal:
-    """An engine's error as ours: by its code, else by its status."""
-    if kind := BY_CODE.get(code):
-        return kind(_told(kind, message))
-    if status in (400, 413, 422):
-        return BadRequest(f"the engine refused the request: {message or 'it did not say why'}")
-    if status in (429, 503):
-        return Unavailable("the engine is at its capacity; try again")
-    return UpstreamFailed("the engine failed; try again")
-
-
-OURS: dict[type[Refusal], str] = {
-    IntegrityAbort: "the request was stopped because its cache could not be verified; try again",
-    Unavailable: "the engine is stopping; try again",
-    Internal: "the engine did not accept the gateway's capability",
-}
-
-
-def _told(kind: type[Refusal], message: str) -> str:
-    """What the client is told: a request's own faults in full, ours without details."""
-    return OURS.get(kind) or message or "the engine refused the request"

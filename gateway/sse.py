@@ -17,6 +17,7 @@ from gateway.prices import Usage
 from runtime.wire import Counts, parse_comment
 
 MAX_FRAME_BYTES = 1024 * 1024
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class BadFrame(Exception):
@@ -155,7 +156,7 @@ def _data_of(event: bytes) -> bytes | None:
 def _object(data: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         raise BadFrame("a chunk that isn't JSON") from None
     if not isinstance(found, dict):
         raise BadFrame("a chunk that isn't an object")

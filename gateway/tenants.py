@@ -1,39 +1,22 @@
 """Tenants and their keys: the rows, and how the command line makes, lists and revokes them.
 
 Each function is one short transaction on a connection from `open_for_writing`. A running gateway
-finds out by itself, through its `Directory`.
+finds out by itself, through its `KeyDirectory`.
 """
+
+from __future__ import annotations
 
 import re
 import sqlite3
 from dataclasses import dataclass
-from typing import Final
 
 from gateway import keys
 from gateway.clock import SYSTEM_CLOCK, Clock
 from gateway.ids import new_id
 from gateway.store.connection import transaction
-from gateway.store.directory import Directory, Principal
 
-__all__ = [
-    "Directory",
-    "InvalidName",
-    "Key",
-    "NoSuchKey",
-    "NoSuchTenant",
-    "Principal",
-    "Tenant",
-    "TenantError",
-    "TenantExists",
-    "create_key",
-    "create_tenant",
-    "list_keys",
-    "list_tenants",
-    "revoke_key",
-]
-
-_TENANT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_MAX_KEY_NAME_LEN: Final = 64
+_TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_MAX_KEY_NAME_LEN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +104,7 @@ def create_key(
     with transaction(db):
         key = Key(
             id=new_id("key"),
-            tenant_id=_tenant_id(db, tenant),
+            tenant_id=tenant_id_of(db, tenant),
             hint=keys.hint(secret),
             name=name,
             created_at=clock.now_us(),
@@ -139,7 +122,7 @@ def list_keys(db: sqlite3.Connection, tenant: str) -> list[Key]:
     """The keys of the tenant of this name, oldest first, revoked ones too. Raises NoSuchTenant."""
     rows = db.execute(
         f"SELECT {_KEY_COLUMNS} FROM api_key WHERE tenant_id = ? ORDER BY created_at, id",  # noqa: S608
-        (_tenant_id(db, tenant),),
+        (tenant_id_of(db, tenant),),
     )
     return [Key(*row) for row in rows]
 
@@ -160,10 +143,11 @@ def revoke_key(db: sqlite3.Connection, key_id: str, *, clock: Clock = SYSTEM_CLO
     return Key(*row)
 
 
-_KEY_COLUMNS: Final = "id, tenant_id, hint, name, created_at, revoked_at"
+_KEY_COLUMNS = "id, tenant_id, hint, name, created_at, revoked_at"
 
 
-def _tenant_id(db: sqlite3.Connection, name: str) -> str:
+def tenant_id_of(db: sqlite3.Connection, name: str) -> str:
+    """The id of the tenant of this name. Raises NoSuchTenant."""
     row = db.execute("SELECT id FROM tenant WHERE name = ?", (name,)).fetchone()
     if row is None:
         raise NoSuchTenant(f"There is no tenant {name!r}: create it first, or list the tenants.")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
 import httpx
@@ -152,7 +152,7 @@ class Transport(httpx.AsyncBaseTransport):
 class _Body(httpx.AsyncByteStream):
     """A reply's body for httpx; closing it ends the exchange."""
 
-    def __init__(self, reply: Reply, exchange: object) -> None:
+    def __init__(self, reply: Reply, exchange: AbstractAsyncContextManager[Reply]) -> None:
         self._reply = reply
         self._exchange = exchange
 
@@ -164,4 +164,4 @@ class _Body(httpx.AsyncByteStream):
             raise httpx.ReadError(str(fault)) from None
 
     async def aclose(self) -> None:
-        await self._exchange.__aexit__(None, None, None)  # type: ignore[attr-defined]
+        await self._exchange.__aexit__(None, None, None)

@@ -4,9 +4,11 @@ Only settled, billable records count. Buckets are whole UTC hours or days, and o
 appear; a period that starts inside a bucket counts what lies in the period.
 """
 
+from __future__ import annotations
+
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
@@ -15,9 +17,9 @@ from gateway.store.reader import read
 
 BucketWidth = Literal["1h", "1d"]
 
-_WIDTH_S: Final[dict[BucketWidth, int]] = {"1h": 3600, "1d": 86_400}
-_US_PER_S: Final = 1_000_000
-_SPLIT: Final = 1_000_000  # SQLite's sum() overflows at 9 million units, so it sums two halves
+_WIDTH_S: dict[BucketWidth, int] = {"1h": 3600, "1d": 86_400}
+_US_PER_S = 1_000_000
+_SPLIT = 1_000_000  # SQLite's sum() overflows at 9 million units, so it sums two halves
 
 # bucket number, model, currency, tokens: input, cached input, output, requests, amount: high, low
 _Sums = tuple[int, str, str, int, int, int, int, int, int]
@@ -94,7 +96,7 @@ def _result(row: _Sums) -> Result:
     )
 
 
-_SUMS: Final = """
+_SUMS = """
 SELECT charge_at / :width_us AS bucket, model_id, currency,
   sum(input_tokens), sum(cached_input_tokens), sum(output_tokens), count(*),
   sum(amount_pico / :split), sum(amount_pico % :split)

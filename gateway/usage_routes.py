@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 from anyio import to_thread
 
 from gateway.asgi import Call, encode
+from gateway.auth import identify
 from gateway.env import Env
 from gateway.errors import BadRequest
 from gateway.export import export
@@ -23,8 +24,7 @@ CONTENT_TYPES = {"csv": b"text/csv; charset=utf-8", "jsonl": b"application/jsonl
 
 async def usage(env: Env, call: Call) -> None:
     """Usage by bucket and model. `start_time`, `end_time`, `bucket_width` as OpenAI's."""
-    principal = env.auth.principal(call.header(b"authorization"))
-    call.notes["tenant"] = principal.tenant_id
+    principal = identify(env.auth, call)
     query = _query(call, {"start_time", "end_time", "bucket_width"})
     start, end = _period(query, env.clock.now_us())
     width = query.get("bucket_width", "1d")
@@ -38,8 +38,7 @@ async def usage(env: Env, call: Call) -> None:
 
 async def usage_export(env: Env, call: Call) -> None:
     """One row a request, as `format=csv` or `jsonl`, streamed."""
-    principal = env.auth.principal(call.header(b"authorization"))
-    call.notes["tenant"] = principal.tenant_id
+    principal = identify(env.auth, call)
     query = _query(call, {"start_time", "end_time", "format"})
     start, end = _period(query, env.clock.now_us())
     fmt = query.get("format", "csv")

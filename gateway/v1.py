@@ -9,12 +9,12 @@ from functools import partial
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from gateway import models, usage_routes
+from gateway import model_routes, usage_routes
 from gateway.asgi import Call, ClientGone
 from gateway.completions import complete
 from gateway.env import Env
 from gateway.errors import Internal, MethodNotAllowed, NotFound, Refusal, StoreDown
-from gateway.meter import CLIENT_CLOSED
+from gateway.ledger import CLIENT_CLOSED_REQUEST
 from gateway.schema import decode_chat, decode_completion
 from gateway.store.errors import StoreUnavailable
 
@@ -25,7 +25,7 @@ Handler = Callable[[Env, Call], Awaitable[None]]
 ROUTES: dict[str, tuple[str, Handler]] = {
     "/v1/chat/completions": ("POST", partial(complete, decode=decode_chat)),
     "/v1/completions": ("POST", partial(complete, decode=decode_completion)),
-    "/v1/models": ("GET", models.index),
+    "/v1/models": ("GET", model_routes.index),
     "/v1/usage": ("GET", usage_routes.usage),
     "/v1/usage/export": ("GET", usage_routes.usage_export),
 }
@@ -45,7 +45,7 @@ class V1:
         try:
             await self._answer(self.env, call)
         except ClientGone:
-            call.status = CLIENT_CLOSED
+            call.status = CLIENT_CLOSED_REQUEST
         finally:
             self._calls.discard(call)
             log.info(
@@ -81,8 +81,8 @@ def route(call: Call) -> Handler:
     """The handler of a call's path. Raises NotFound or MethodNotAllowed."""
     path: str = call.scope["path"]
     method, handler = ROUTES.get(path, ("", None))
-    if handler is None and path.startswith(models.PREFIX):
-        method, handler = "GET", models.show
+    if handler is None and path.startswith(model_routes.PREFIX):
+        method, handler = "GET", model_routes.show
     if handler is None:
         raise NotFound(f"there is no route {path[:128]}; see docs/api.md for those there are")
     if call.scope["method"] != method:

@@ -26,8 +26,8 @@ from runtime.answer import Answer, Piece
 from runtime.capability import CapabilityRefused, Verifier
 from runtime.engine_thread import EngineThread
 from runtime.host_wire import (
+    AnswerEncoder,
     HostRequest,
-    Writer,
     decode_request,
     encode,
     error_object,
@@ -40,6 +40,10 @@ log = structlog.get_logger()
 STATUS = {"kv_integrity_abort": 503, "engine_failed": 503, "draining": 503, "engine_error": 500}
 JSON = [(b"content-type", b"application/json")]
 SSE = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+
+
+class Gone(Exception):
+    """The caller left before its request was in."""
 
 
 class Host:
@@ -89,6 +93,8 @@ class Host:
             return
         try:
             ask = await self._admit(scope, receive, chat=path == "/chat/completions")
+        except Gone:
+            return
         except CapabilityRefused as fault:
             message = f"the capability was refused: {fault}"
             await _send_json(send, 401, error_object("capability_refused", message))
@@ -98,23 +104,24 @@ class Host:
         else:
             await self._answer(ask, receive, send)
 
-    async def _admit(self, scope: Scope, receive: Receive, *, chat: bool) -> Ask:
+    async def _admit(self, scope: Scope, receive: Receive, *, chat: bool) -> Admitted:
         """Everything that can refuse a request without the engine's help."""
         headers = dict(scope["headers"])
         domain = self.verifier.domain(_bearer(headers))
         wire = decode_request(await _body(receive))
-        if (wire.messages is None) == (wire.prompt is None) or chat == (wire.messages is None):
+        wanted, other = (wire.messages, wire.prompt) if chat else (wire.prompt, wire.messages)
+        if wanted is None or other is not None:
             raise RequestRefused("a chat takes `messages`, a completion takes `prompt`")
         request_id = headers.get(REQUEST_ID.encode(), b"").decode() or secrets.token_hex(8)
         prompt = await asyncio.to_thread(self._encode, wire)
         request = self._request(wire, prompt, domain, request_id)
-        writer = Writer(
+        encoder = AnswerEncoder(
             chat=chat,
             answer_id=f"{'chatcmpl' if chat else 'cmpl'}-{request_id.removeprefix('req_')}",
             model=wire.model,
             created=int(time.time()),
         )
-        return Ask(wire, request, writer)
+        return Admitted(wire, request, encoder)
 
     def _encode(self, wire: HostRequest) -> list[int]:
         if wire.messages is not None:
@@ -135,7 +142,7 @@ class Host:
         seed = secrets.randbits(63) if wire.seed is None else wire.seed
         return Request(name, domain, tuple(prompt), wire.sampling(min(asked, room), seed))
 
-    async def _answer(self, ask: Ask, receive: Receive, send: Send) -> None:
+    async def _answer(self, ask: Admitted, receive: Receive, send: Send) -> None:
         """Run the request, as a stream or whole; a client that leaves aborts it."""
         work = asyncio.ensure_future(self._run(ask, send))
         gone = asyncio.ensure_future(_disconnect(receive))
@@ -148,7 +155,7 @@ class Host:
         if not work.cancelled() and (fault := work.exception()):
             raise fault
 
-    async def _run(self, ask: Ask, send: Send) -> None:
+    async def _run(self, ask: Admitted, send: Send) -> None:
         try:
             if self.draining:
                 await _send_json(send, 503, error_object("draining", "this host is draining"))
@@ -161,36 +168,36 @@ class Host:
         finally:
             self.thread.abort(ask.request.id)
 
-    async def _stream(self, ask: Ask, send: Send) -> None:
+    async def _stream(self, ask: Admitted, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": SSE})
         try:
             async with aclosing(self._pieces(ask)) as pieces:
                 async for piece in pieces:
                     if ask.opened:
-                        frames = ask.writer.piece(piece)
+                        frames = ask.encoder.piece(piece)
                     else:
-                        frames = self._opening(ask) + ask.writer.piece(piece)
+                        frames = self._opening(ask) + ask.encoder.piece(piece)
                     if frames:
                         await _send_part(send, frames)
         except EngineError as fault:
             frame = b"data: " + encode(error_object(fault.code, str(fault))) + b"\n\n"
             await send({"type": "http.response.body", "body": frame})
             return
-        await send({"type": "http.response.body", "body": ask.writer.usage(ask.usage()) + DONE})
+        await send({"type": "http.response.body", "body": ask.encoder.usage(ask.usage()) + DONE})
 
-    def _opening(self, ask: Ask) -> bytes:
+    def _opening(self, ask: Admitted) -> bytes:
         ask.opened = True
-        return prompt_comment(len(ask.request.prompt), ask.cached) + ask.writer.opening()
+        return prompt_comment(len(ask.request.prompt), ask.cached) + ask.encoder.opening()
 
-    async def _whole(self, ask: Ask, send: Send) -> None:
+    async def _whole(self, ask: Admitted, send: Send) -> None:
         text, finish = "", "stop"
         async with aclosing(self._pieces(ask)) as pieces:
             async for piece in pieces:
                 text += piece.text
                 finish = piece.finish.value if piece.finish else finish
-        await _send(send, 200, JSON, ask.writer.whole(text, finish, ask.usage()))
+        await _send(send, 200, JSON, ask.encoder.whole(text, finish, ask.usage()))
 
-    async def _pieces(self, ask: Ask) -> AsyncGenerator[Piece]:
+    async def _pieces(self, ask: Admitted) -> AsyncGenerator[Piece]:
         """The answer's pieces to its end, be it the engine's or a stop string's."""
         answer = Answer(self.engine.tokenizer.decoder(), ask.wire.stop)
         async with aclosing(self.thread.outputs(ask.request.id)) as outputs:
@@ -207,12 +214,12 @@ class Host:
 
 
 @dataclasses.dataclass(slots=True)
-class Ask:
+class Admitted:
     """One admitted request and its running counts."""
 
     wire: HostRequest
     request: Request
-    writer: Writer
+    encoder: AnswerEncoder
     cached: int = 0
     output_tokens: int = 0
     opened: bool = False
@@ -234,7 +241,7 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise asyncio.CancelledError
+            raise Gone
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)

@@ -52,7 +52,7 @@ decode_request = msgspec.json.Decoder(HostRequest).decode
 encode = msgspec.json.Encoder().encode
 
 
-class Writer:
+class AnswerEncoder:
     """Encodes one answer, as chat or as plain completion. `id` and `model` are the gateway's."""
 
     def __init__(self, *, chat: bool, answer_id: str, model: str, created: int) -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import httpx
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from runtime import probe
 from runtime.child import Child, StartFailed
@@ -132,8 +132,5 @@ class Pool:
                     missed += 1
 
     def _show(self, state: HostState, **changes: object) -> None:
-        values: dict[str, object] = {
-            name: getattr(self.view, name) for name in HostView.__struct_fields__
-        }
-        self.view = HostView(**(values | changes | {"state": state}))  # type: ignore[arg-type]
+        self.view = structs.replace(self.view, state=state, **changes)
         self._changed()

@@ -10,6 +10,7 @@ import click
 
 from gateway import tenants as accounts
 from gateway.cli.options import database, load, places, table
+from gateway.keys import PEPPER_LABEL
 from runtime import keyring
 from runtime.settings import Settings
 
@@ -18,7 +19,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 
 def pepper(settings: Settings) -> bytes:
     """What key digests are keyed with."""
-    return keyring.load(settings.state_dir, settings.root_secret).derive("key-pepper")
+    return keyring.load(settings.state_dir, settings.root_secret).derive(PEPPER_LABEL)
 
 
 @click.group()

@@ -69,7 +69,7 @@ def export_usage(  # noqa: PLR0913 - one argument an option
     if start >= end:
         raise click.UsageError("--from must be before --to")
     with database(settings, create=False) as db:
-        tenant_id = _tenant_id(accounts.list_tenants(db), tenant) if tenant else None
+        tenant_id = accounts.tenant_id_of(db, tenant) if tenant else None
     rows = export(settings.state_dir / DATABASE, tenant_id, start, end, fmt)
     if output is None:
         for chunk in rows:
@@ -78,12 +78,3 @@ def export_usage(  # noqa: PLR0913 - one argument an option
     with output.open("wb") as file:
         file.writelines(rows)
     click.echo(f"Wrote {output}.", err=True)
-
-
-def _tenant_id(found: list[accounts.Tenant], name: str) -> str:
-    for tenant in found:
-        if tenant.name == name:
-            return tenant.id
-    raise accounts.NoSuchTenant(
-        f"There is no tenant {name!r}: list them with `bulkhead tenants list`."
-    )

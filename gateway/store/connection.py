@@ -4,26 +4,28 @@
 does, so that it's never readable by others.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from gateway.store.errors import StoreUnavailable
 
-DATABASE: Final = "bulkhead.db"  # its name in the state folder
-BUSY_TIMEOUT_S: Final = 5.0
+DATABASE = "bulkhead.db"  # its name in the state folder
+BUSY_TIMEOUT_S = 5.0
 
-_WRITE_PRAGMAS: Final = (
+_WRITE_PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA recursive_triggers = ON",  # else REPLACE would delete past the ledger's triggers
     "PRAGMA journal_size_limit = 67108864",
 )
-_READ_PRAGMAS: Final = ("PRAGMA query_only = ON", "PRAGMA schema_version")
+_READ_PRAGMAS = ("PRAGMA query_only = ON", "PRAGMA schema_version")
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:

@@ -4,13 +4,15 @@ Looking costs one row four times a second; the keys are read again only when the
 gateway that couldn't look for 5 s is blind: it must refuse, for a key may have been revoked.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Protocol
 
 import anyio
 
@@ -18,8 +20,8 @@ from gateway.clock import Clock
 from gateway.store.errors import StoreUnavailable
 from gateway.store.reader import read_in_thread
 
-POLL_INTERVAL_S: Final = 0.25
-BLIND_AFTER_US: Final = 5_000_000
+POLL_INTERVAL_S = 0.25
+BLIND_AFTER_US = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Stop(Protocol):
         """Return once it happened."""
 
 
-class Directory:
+class KeyDirectory:
     """Answers from memory. Empty, and blind, until the first refresh."""
 
     def __init__(self, path: Path, clock: Clock, *, include_demo: bool = False) -> None:
@@ -89,7 +91,7 @@ class Directory:
         return version, MappingProxyType({digest: Principal(*who) for digest, *who in rows})
 
 
-_LIVE_KEYS: Final = """
+_LIVE_KEYS = """
 SELECT api_key.digest, tenant.id, tenant.name, api_key.id
 FROM api_key JOIN tenant ON tenant.id = api_key.tenant_id
 WHERE api_key.revoked_at IS NULL AND (:include_demo OR NOT tenant.is_demo)

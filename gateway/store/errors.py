@@ -1,5 +1,7 @@
 """What can go wrong with the database as a whole."""
 
+from __future__ import annotations
+
 
 class StoreError(Exception):
     """Base of the store's errors."""

@@ -3,6 +3,8 @@
 Works from the installed package: there is no alembic.ini. All steps run in one transaction.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import sqlite3
@@ -10,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from alembic import command
 from alembic.config import Config
@@ -23,7 +24,7 @@ from sqlalchemy.pool import NullPool
 from gateway.store.connection import open_for_writing
 from gateway.store.errors import StoreTooNew, StoreUnavailable
 
-_PRIVATE: Final = 0o600
+_PRIVATE = 0o600
 
 
 def migrate(path: Path) -> None:

@@ -4,6 +4,8 @@ A query sees one snapshot of the database and is short, so that the write-ahead 
 back into the file.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

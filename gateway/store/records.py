@@ -3,9 +3,10 @@
 Written out in SQL and not through SQLAlchemy: two of them run for every request.
 """
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from gateway.prices import Line
 
@@ -38,7 +39,7 @@ def orphan_all_but(db: sqlite3.Connection, boot_id: str, now_us: int) -> int:
     return db.execute(_ORPHAN, {"boot_id": boot_id, "settled_at": now_us}).rowcount
 
 
-_OPEN: Final = """
+_OPEN = """
 INSERT INTO usage_record
   (id, request_id, tenant_id, api_key_id, operation, model_id, model_revision, streamed, boot_id,
    currency, input_price_pico, cached_input_price_pico, output_price_pico,
@@ -49,15 +50,15 @@ VALUES
    :opened_at, :opened_at, 'open')
 """
 
-_IS_OPEN: Final = "SELECT 1 FROM usage_record WHERE id = ? AND state = 'open'"
+_IS_OPEN = "SELECT 1 FROM usage_record WHERE id = ? AND state = 'open'"
 
-_ADD_LINE: Final = """
+_ADD_LINE = """
 INSERT INTO usage_line
   (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?5 * ?6)
 """
 
-_SETTLE: Final = """
+_SETTLE = """
 UPDATE usage_record SET
   state = 'settled', outcome = :outcome, billable = :billable, bill_reason = :bill_reason,
   ended_at = :ended_at, settled_at = :settled_at, first_token_at = :first_token_at,
@@ -67,7 +68,7 @@ UPDATE usage_record SET
 WHERE id = :id AND state = 'open'
 """
 
-_ORPHAN: Final = """
+_ORPHAN = """
 UPDATE usage_record SET
   state = 'orphaned', outcome = 'crashed', billable = 0, bill_reason = 'crashed',
   settled_at = :settled_at, usage_source = 'none', amount_pico = 0

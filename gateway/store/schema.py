@@ -4,7 +4,7 @@ Times are microseconds UTC, money is in pico-units of the record's currency. The
 directory versions and keep closed records as they are live in the migrations.
 """
 
-from typing import Final
+from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-metadata: Final = MetaData(
+metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -30,9 +30,9 @@ metadata: Final = MetaData(
     }
 )
 
-Big: Final = BigInteger().with_variant(Integer(), "sqlite")  # 64 bits on every database
+Big = BigInteger().with_variant(Integer(), "sqlite")  # 64 bits on every database
 
-tenant: Final = Table(
+tenant = Table(
     "tenant",
     metadata,
     Column("id", Text, primary_key=True),
@@ -43,7 +43,7 @@ tenant: Final = Table(
     sqlite_strict=True,
 )
 
-api_key: Final = Table(
+api_key = Table(
     "api_key",
     metadata,
     Column("id", Text, primary_key=True),
@@ -57,7 +57,7 @@ api_key: Final = Table(
 )
 
 # One row. Triggers count it up with every change of a tenant or a key.
-directory_version: Final = Table(
+directory_version = Table(
     "directory_version",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
@@ -66,7 +66,7 @@ directory_version: Final = Table(
     sqlite_strict=True,
 )
 
-usage_record: Final = Table(
+usage_record = Table(
     "usage_record",
     metadata,
     Column("id", Text, primary_key=True),
@@ -115,7 +115,7 @@ usage_record: Final = Table(
     sqlite_strict=True,
 )
 
-usage_line: Final = Table(
+usage_line = Table(
     "usage_line",
     metadata,
     Column("record_id", Text, ForeignKey("usage_record.id"), primary_key=True),

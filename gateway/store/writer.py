@@ -5,6 +5,8 @@ savepoint, so one that fails takes back its own changes and nobody else's. An aw
 when its result arrives.
 """
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from gateway.store.connection import open_for_writing
 from gateway.store.errors import StoreUnavailable
@@ -21,7 +23,7 @@ from gateway.store.errors import StoreUnavailable
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
 
-MAX_BATCH: Final = 512
+MAX_BATCH = 512
 
 
 @dataclass(slots=True, eq=False)

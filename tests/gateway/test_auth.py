@@ -11,9 +11,9 @@ from gateway import keys
 from gateway.auth import Authenticator
 from gateway.errors import StoreDown, Unauthorized
 from gateway.store.connection import open_for_writing
-from gateway.store.directory import BLIND_AFTER_US
+from gateway.store.directory import BLIND_AFTER_US, KeyDirectory, Principal
 from gateway.store.migrate import migrate
-from gateway.tenants import Directory, Key, Principal, create_key, create_tenant, revoke_key
+from gateway.tenants import Key, create_key, create_tenant, revoke_key
 
 PEPPER, DOMAIN_KEY = b"pepper", b"domain key"
 
@@ -36,7 +36,7 @@ class Door:
             create_tenant(db, "acme")
             self.key, self.secret = create_key(db, "acme", "laptop", PEPPER)
         self.clock = FakeClock()
-        self.directory = Directory(self.path, self.clock)
+        self.directory = KeyDirectory(self.path, self.clock)
         self.auth = Authenticator(self.directory, self.clock, PEPPER, DOMAIN_KEY)
 
     def revoke(self, key: Key) -> None:

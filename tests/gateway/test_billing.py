@@ -1,5 +1,7 @@
 """The billing policy: one row, one test."""
 
+from __future__ import annotations
+
 import pytest
 
 from gateway.billing import POLICY, BillReason as Why, Outcome, billing

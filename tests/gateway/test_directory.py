@@ -1,5 +1,7 @@
 """Who may call: the keys in memory follow the database."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,18 +16,11 @@ from gateway.clock import SystemClock
 from gateway.ledger import Ledger, Opening
 from gateway.prices import TokenPrices
 from gateway.store.connection import open_for_writing
+from gateway.store.directory import KeyDirectory, Principal
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from gateway.tenants import (
-    Directory,
-    Key,
-    Principal,
-    create_key,
-    create_tenant,
-    list_tenants,
-    revoke_key,
-)
+from gateway.tenants import Key, create_key, create_tenant, list_tenants, revoke_key
 
 PEPPER = b"pepper"
 
@@ -64,7 +59,7 @@ def revoke(path: Path, key: Key) -> None:
 
 async def test_a_live_key_is_its_principal(path: Path) -> None:
     key, digest = add_key(path, "acme")
-    directory = Directory(path, FakeClock())
+    directory = KeyDirectory(path, FakeClock())
     assert directory.principal(digest) is None
     assert await directory.refresh_if_changed()
     assert directory.principal(digest) == Principal(key.tenant_id, "acme", key.id)
@@ -73,7 +68,7 @@ async def test_a_live_key_is_its_principal(path: Path) -> None:
 
 async def test_the_keys_are_read_again_only_after_a_change(path: Path) -> None:
     key, digest = add_key(path, "acme")
-    directory = Directory(path, FakeClock())
+    directory = KeyDirectory(path, FakeClock())
     assert [await directory.refresh_if_changed() for _ in range(2)] == [True, False]
     revoke(path, key)
     assert await directory.refresh_if_changed()
@@ -82,7 +77,10 @@ async def test_the_keys_are_read_again_only_after_a_change(path: Path) -> None:
 
 async def test_demo_keys_are_for_dev_alone(path: Path) -> None:
     _, digest = add_key(path, "demo", is_demo=True)
-    served, dev = Directory(path, FakeClock()), Directory(path, FakeClock(), include_demo=True)
+    served, dev = (
+        KeyDirectory(path, FakeClock()),
+        KeyDirectory(path, FakeClock(), include_demo=True),
+    )
     await served.refresh_if_changed()
     await dev.refresh_if_changed()
     assert served.principal(digest) is None
@@ -93,7 +91,7 @@ async def test_a_directory_is_blind_before_its_first_look_and_5_s_after_its_last
     path: Path,
 ) -> None:
     clock = FakeClock()
-    directory = Directory(path, clock)
+    directory = KeyDirectory(path, clock)
     assert directory.is_blind(clock.us)
     await directory.refresh_if_changed()
     assert not directory.is_blind(clock.us + 5_000_000)
@@ -103,7 +101,7 @@ async def test_a_directory_is_blind_before_its_first_look_and_5_s_after_its_last
 async def test_looks_that_fail_end_in_blindness_and_a_good_one_ends_it(path: Path) -> None:
     clock = FakeClock()
     _, digest = add_key(path, "acme")
-    directory = Directory(path, clock)
+    directory = KeyDirectory(path, clock)
     stop = asyncio.Event()
     watching = asyncio.ensure_future(directory.watch(stop, interval_s=0.005))
     await until(lambda: directory.principal(digest) is not None)
@@ -125,7 +123,7 @@ async def test_a_new_key_and_its_revocation_are_seen_within_a_second_under_load(
 ) -> None:
     """With the default interval, while the writer commits without a pause."""
     key, _ = add_key(path, "acme")
-    directory = Directory(path, SystemClock())
+    directory = KeyDirectory(path, SystemClock())
     stop = asyncio.Event()
     async with writing(path, key):
         watching = asyncio.ensure_future(directory.watch(stop))

@@ -1,5 +1,7 @@
 """The usage export: complete, exact, the same bytes each time."""
 
+from __future__ import annotations
+
 import csv
 import hashlib
 import io
@@ -13,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from gateway import export as exporting
+from gateway.billing import Outcome, UsageSource
 from gateway.export import COLUMNS, Format, export
-from gateway.ledger import Ledger, Opening, Outcome, Settlement, UsageSource
+from gateway.ledger import Ledger, Opening, Settlement
 from gateway.prices import TokenPrices, Usage
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate

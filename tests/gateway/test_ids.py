@@ -1,5 +1,7 @@
 """Ids of our own."""
 
+from __future__ import annotations
+
 import re
 import time
 

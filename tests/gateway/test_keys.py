@@ -1,5 +1,7 @@
 """API keys as text."""
 
+from __future__ import annotations
+
 import string
 
 import pytest

@@ -1,5 +1,7 @@
 """The ledger: entered before the work, settled once after it, never changed again."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 import threading
@@ -10,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.ledger import Ledger, Opening, OpenRecord, Outcome, Settlement, UsageSource
+from gateway.billing import Outcome, UsageSource
+from gateway.ledger import Ledger, Opening, OpenRecord, Settlement
 from gateway.prices import MAX_PRICE_PICO, TokenPrices, Usage
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreUnavailable

@@ -14,6 +14,7 @@ import pytest
 from gateway.asgi import ClientGone
 from gateway.billing import Outcome, UsageSource
 from gateway.catalog import catalog_of
+from gateway.entry import Entry, ending
 from gateway.errors import (
     BadRequest,
     BodyTooLarge,
@@ -26,7 +27,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.ledger import Ledger, Opening
-from gateway.meter import CLIENT_CLOSED, Entry, Meter, ending
+from gateway.meter import Meter
 from gateway.prices import TokenPrices, Usage
 from gateway.relay import Errand
 from gateway.schema import decode_chat
@@ -118,8 +119,8 @@ def test_nothing_counted_is_unknown_and_not_zero() -> None:
 @pytest.mark.parametrize(
     ("fault", "outcome", "status"),
     [
-        (ClientGone(), Outcome.CLIENT_CANCELLED, CLIENT_CLOSED),
-        (asyncio.CancelledError(), Outcome.CLIENT_CANCELLED, CLIENT_CLOSED),
+        (ClientGone(), Outcome.CLIENT_CANCELLED, 499),
+        (asyncio.CancelledError(), Outcome.CLIENT_CANCELLED, 499),
         (BadRequest("x"), Outcome.REFUSED, 400),
         (ContextTooLong("x"), Outcome.REFUSED, 400),
         (IntegrityAbort("x"), Outcome.INTEGRITY_ABORT, 503),

@@ -1,5 +1,7 @@
 """Money without rounding."""
 
+from __future__ import annotations
+
 from decimal import Decimal
 
 import pytest

@@ -21,7 +21,7 @@ from gateway.sse import (
     read_usage,
 )
 from runtime.answer import Piece
-from runtime.host_wire import Writer, error_object, usage_object
+from runtime.host_wire import AnswerEncoder, error_object, usage_object
 from runtime.wire import DONE, KEEP_ALIVE, Counts, prompt_comment
 
 read = foreign_reader("chatcmpl-ours", "our-model")
@@ -86,8 +86,8 @@ def test_an_event_without_end_is_not_held_for_ever() -> None:
         split([b"x" * 1000] * (MAX_FRAME_BYTES // 1000 + 2))
 
 
-def writer(chat: bool = True) -> Writer:
-    return Writer(chat=chat, answer_id="chatcmpl-1", model="m", created=1)
+def writer(chat: bool = True) -> AnswerEncoder:
+    return AnswerEncoder(chat=chat, answer_id="chatcmpl-1", model="m", created=1)
 
 
 @pytest.mark.parametrize("chat", [True, False])

@@ -1,5 +1,7 @@
 """The database file: how it's made, brought up to date and opened."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import sqlite3

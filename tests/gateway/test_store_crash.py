@@ -4,6 +4,8 @@ The file is also the program that gets killed: 64 workers that open and settle a
 and write down what was acknowledged, each line before the next step.
 """
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import os
@@ -16,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.billing import Outcome, UsageSource
 from gateway.clock import SystemClock
-from gateway.ledger import Ledger, Opening, Outcome, Settlement, UsageSource
+from gateway.ledger import Ledger, Opening, Settlement
 from gateway.prices import TokenPrices, Usage
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate

@@ -1,5 +1,7 @@
 """The writer thread: what is committed together, what fails alone, what it outlives."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 import threading

@@ -1,5 +1,7 @@
 """Tenants and keys, as the command line makes them."""
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,5 +1,7 @@
 """A tenant's own usage, in buckets."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -7,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.ledger import Ledger, Opening, Outcome, Settlement, UsageSource
+from gateway.billing import Outcome, UsageSource
+from gateway.ledger import Ledger, Opening, Settlement
 from gateway.prices import MAX_PRICE_PICO, TokenPrices, Usage
 from gateway.store.connection import open_for_writing
 from gateway.store.errors import StoreUnavailable
@@ -46,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def book(path: Path) -> Iterator["Book"]:
+def book(path: Path) -> Iterator[Book]:
     writer = Writer(path)
     writer.start()
     yield Book(writer)

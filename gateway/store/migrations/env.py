@@ -3,6 +3,8 @@
 The connection is already inside a transaction, so a migration that fails leaves no trace.
 """
 
+from __future__ import annotations
+
 from alembic import context
 
 from gateway.store.schema import metadata

@@ -3,6 +3,8 @@
 There is no way down: a ledger isn't taken apart. Go back by restoring a backup.
 """
 
+from __future__ import annotations
+
 import sqlalchemy as sa
 from alembic import op
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.asgi import Call, encode
+from gateway.auth import identify
 from gateway.env import Env
 
 PREFIX = "/v1/models/"
@@ -10,12 +11,12 @@ PREFIX = "/v1/models/"
 
 async def index(env: Env, call: Call) -> None:
     """The models that the caller may use."""
-    call.notes["tenant"] = env.auth.principal(call.header(b"authorization")).tenant_id
+    identify(env.auth, call)
     await call.send_json(200, encode({"object": "list", "data": env.catalog.listing()}))
 
 
 async def show(env: Env, call: Call) -> None:
     """One model. Its id may hold slashes."""
-    call.notes["tenant"] = env.auth.principal(call.header(b"authorization")).tenant_id
+    identify(env.auth, call)
     model = call.scope["path"].removeprefix(PREFIX)
     await call.send_json(200, encode(env.catalog.deployment(model).listing()))

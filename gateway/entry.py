@@ -1,0 +1,118 @@
+"""A request's record in the ledger: opened on the way in, settled exactly once on the way out."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from gateway.asgi import ClientGone
+from gateway.billing import Outcome
+from gateway.errors import (
+    BadRequest,
+    IntegrityAbort,
+    Internal,
+    Refusal,
+    Stopping,
+    StoreDown,
+    UpstreamTimeout,
+)
+from gateway.ledger import CLIENT_CLOSED_REQUEST, Ledger, Opening, OpenRecord, Settlement
+from gateway.meter import FINISHED, Meter
+from gateway.relay import Errand
+from gateway.store.errors import StoreUnavailable
+
+
+class Entry:
+    """A request's record: opened on the way in, settled exactly once on the way out."""
+
+    def __init__(self, ledger: Ledger, opening: Opening, meter: Meter, errand: Errand) -> None:
+        self._ledger = ledger
+        self._opening = opening
+        self._record: OpenRecord | None = None
+        self._outcome: Outcome | None = None  # set when settling begins
+        self.meter = meter
+        self.errand = errand
+
+    async def __aenter__(self) -> Entry:
+        try:
+            self._record = await self._ledger.open(self._opening)
+        except StoreUnavailable:
+            raise StoreDown(
+                "usage can't be recorded just now, so nothing is served; try again"
+            ) from None
+        return self
+
+    async def settle(self) -> None:
+        """Settle a finished answer; durable when this returns. Raises StoreDown."""
+        outcome = FINISHED.get(self.meter.finish_reason or "", Outcome.COMPLETED)
+        try:
+            first = await self._close(outcome, 200)
+        except StoreUnavailable:
+            raise StoreDown("the usage of this answer could not be recorded; try again") from None
+        if not first:
+            raise StoreDown("this request was given up for lost by another process; try again")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if fault is None or self._outcome is not None:
+            return
+        outcome, status = ending(fault)
+        closing = asyncio.ensure_future(self._close(outcome, status))
+        try:
+            await asyncio.shield(closing)
+        except StoreUnavailable:
+            return  # the record stays open, and is reaped unbilled at the next start
+
+    def summary(self) -> dict[str, object]:
+        """What the request's log line says of it."""
+        if self._outcome is None:
+            return {"outcome": None}
+        usage, source = self.meter.usage(self._outcome)
+        return {
+            "outcome": self._outcome.value,
+            "host": self.errand.host_id,
+            "usage_source": source.value,
+            "input_tokens": usage.input_tokens if usage else None,
+            "cached_input_tokens": usage.cached_input_tokens if usage else None,
+            "output_tokens": usage.output_tokens if usage else None,
+        }
+
+    async def _close(self, outcome: Outcome, status: int) -> bool:
+        assert self._record is not None
+        self._outcome = outcome
+        usage, source = self.meter.usage(outcome)
+        return await self._ledger.settle(
+            self._record,
+            Settlement(
+                outcome=outcome,
+                usage=usage,
+                usage_source=source,
+                status_code=status,
+                finish_reason=self.meter.finish_reason,
+                host_id=self.errand.host_id,
+                first_token_at=self.meter.first_token_at,
+            ),
+        )
+
+
+def ending(fault: BaseException) -> tuple[Outcome, int]:
+    """The outcome and status to write down for a request that ended in `fault`."""
+    if isinstance(fault, asyncio.CancelledError | ClientGone):
+        return Outcome.CLIENT_CANCELLED, CLIENT_CLOSED_REQUEST
+    if not isinstance(fault, Refusal):
+        return Outcome.CRASHED, 500
+    for kind, outcome in OUTCOMES:
+        if isinstance(fault, kind):
+            return outcome, fault.row.status
+    return Outcome.UPSTREAM_ERROR, fault.row.status
+
+
+OUTCOMES: tuple[tuple[type[Refusal], Outcome], ...] = (
+    (IntegrityAbort, Outcome.INTEGRITY_ABORT),
+    (UpstreamTimeout, Outcome.TIMEOUT),
+    (BadRequest, Outcome.REFUSED),
+    (StoreDown, Outcome.CRASHED),
+    (Internal, Outcome.CRASHED),
+    (Stopping, Outcome.CRASHED),
+)

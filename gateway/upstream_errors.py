@@ -1,0 +1,49 @@
+"""An engine's error becomes one of ours: by its code, else by its status.
+
+The client is told its request's own faults in full; what is wrong between us and an engine is for
+the operator's log.
+"""
+
+from __future__ import annotations
+
+from gateway.errors import (
+    BadRequest,
+    ContextTooLong,
+    IntegrityAbort,
+    Internal,
+    Refusal,
+    Unavailable,
+    UpstreamFailed,
+)
+
+BY_CODE: dict[str, type[Refusal]] = {
+    "context_length_exceeded": ContextTooLong,
+    "exceed_context_size_error": ContextTooLong,
+    "kv_integrity_abort": IntegrityAbort,
+    "draining": Unavailable,
+    "capability_refused": Internal,
+    "invalid_request": BadRequest,
+}
+
+
+def refusal_of(code: str, message: str, status: int = 500) -> Refusal:
+    """An engine's error as ours: by its code, else by its status."""
+    if kind := BY_CODE.get(code):
+        return kind(_told(kind, message))
+    if status in (400, 413, 422):
+        return BadRequest(f"the engine refused the request: {message or 'it did not say why'}")
+    if status in (429, 503):
+        return Unavailable("the engine is at its capacity; try again")
+    return UpstreamFailed("the engine failed; try again")
+
+
+OURS: dict[type[Refusal], str] = {
+    IntegrityAbort: "the request was stopped because its cache could not be verified; try again",
+    Unavailable: "the engine is stopping; try again",
+    Internal: "the engine did not accept the gateway's capability",
+}
+
+
+def _told(kind: type[Refusal], message: str) -> str:
+    """What the client is told: a request's own faults in full, ours without details."""
+    return OURS.get(kind) or message or "the engine refused the request"
