@@ -127,6 +127,8 @@ class Decoder(Protocol):
 class Tokenizer(Protocol):
     """Text to ids and back. Control tokens written in user text are encoded as plain text."""
 
+    longest_token_chars: int  # no token stands for more characters: bounds a text's ids from below
+
     def encode(self, text: str) -> list[int]: ...
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:

@@ -55,6 +55,8 @@ class ByteDecoder:
 class ByteTokenizer:
     """One token a byte of UTF-8. A chat is its last message."""
 
+    longest_token_chars = 1
+
     def encode(self, text: str) -> list[int]:
         """See engines.api.Tokenizer."""
         return list(text.encode())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import IO, Any
 
 import structlog
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -39,6 +40,7 @@ from runtime.settings import Settings
 log = structlog.get_logger()
 
 LOCK_WAIT_S = 10.0
+REPORT_THREADS = 4
 FAREWELL_S = 1.5  # what is left of a drain to tell clients that their answer won't end
 
 
@@ -83,6 +85,7 @@ def create_app(settings: Settings) -> ASGIApp:
 def from_environment() -> ASGIApp:
     """The app of a server's worker process, which finds its settings in the environment."""
     logs.configure()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reaches the whole group; the parent decides
     settings, _ = config.load()
     app = create_app(settings)
     # What is loaded now stays: leave it out of collections, which cost a tenth of a request.
@@ -138,6 +141,7 @@ async def open_env(settings: Settings) -> AsyncIterator[Env]:
             ledger=ledger,
             relay=relay,
             database=database,
+            report_threads=CapacityLimiter(REPORT_THREADS),
             max_body_bytes=settings.file.server.max_body_bytes,
             keep_alive_s=relay_settings.keep_alive_s,
         )

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import BodyTooLarge, Refusal, Stopping, UnsupportedEncoding
+from gateway.errors import BodyTooLarge, MethodNotAllowed, Refusal, Stopping, UnsupportedEncoding
 from gateway.ids import new_id
 from runtime.wire import KEEP_ALIVE
 
@@ -163,9 +163,7 @@ class Call:
         """Tell the client: by status if that's still open, else by an error event and no [DONE]."""
         self.notes["code"] = fault.code
         if not self.status:
-            retry = fault.row.retry_after_s
-            headers = [(b"retry-after", b"%d" % retry)] if retry is not None else None
-            await self.send_json(fault.row.status, encode(fault.body()), headers)
+            await self.send_json(fault.row.status, encode(fault.body()), _headers_of(fault))
         elif self._streaming:
             await self.end(b"data: " + encode(fault.body()) + b"\n\n")
 
@@ -175,6 +173,15 @@ class Call:
         await self._send(
             {"type": "http.response.start", "status": status, "headers": headers + ours}
         )
+
+
+def _headers_of(fault: Refusal) -> Headers:
+    headers = []
+    if fault.row.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % fault.row.retry_after_s))
+    if isinstance(fault, MethodNotAllowed):
+        headers.append((b"allow", fault.allow.encode()))
+    return headers
 
 
 def _too_large(limit: int) -> BodyTooLarge:

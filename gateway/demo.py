@@ -20,7 +20,7 @@ def demo_key(db: sqlite3.Connection, state_dir: Path, pepper: bytes) -> str:
     """The demo tenant's key: the same on every start, made again if its row or its file is gone."""
     path = state_dir / "demo-key"
     if path.exists():
-        secret = path.read_text("ascii").strip()
+        secret = path.read_text("ascii", "replace").strip()
         if _is_live(db, keys.digest(pepper, secret)):
             return secret
         path.unlink()

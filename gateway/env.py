@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from anyio import CapacityLimiter
+
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
 from gateway.clock import Clock
@@ -26,5 +28,6 @@ class Env:
     ledger: Ledger
     relay: Relay
     database: Path
+    report_threads: CapacityLimiter  # for usage and exports, so that they can't take them all
     max_body_bytes: int
     keep_alive_s: float

@@ -94,7 +94,11 @@ class ModelNotFound(Refusal):
 
 
 class MethodNotAllowed(Refusal):
-    """The route exists, for another method."""
+    """The route exists, for the method that `allow` names."""
+
+    def __init__(self, message: str, *, allow: str = "", param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.allow = allow
 
 
 class Unavailable(Refusal):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,6 @@ import structlog
 
 from gateway.catalog import Deployment
 from gateway.errors import (
-    Refusal,
     Unavailable,
     UpstreamFailed,
     UpstreamTimeout,
@@ -48,6 +47,7 @@ log = structlog.get_logger()
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+DRAINING = "draining"
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
 ID_PREFIX = {"chat": "chatcmpl", "completion": "cmpl"}
 
@@ -61,6 +61,11 @@ class Errand:
     domain: str
     request_id: str
     host_id: str | None = None
+
+    @property
+    def param(self) -> str:
+        """The field that a refusal of the engine's is about."""
+        return "messages" if self.ask.operation == "chat" else "prompt"
 
     @property
     def answer_id(self) -> str:
@@ -101,10 +106,12 @@ class Relay:
                 chunks, limit_s = reply.chunks(), self._settings.first_byte_s
                 while (chunk := await self._next(chunks, limit_s)) is not None:
                     limit_s = self._settings.idle_s  # a queue may be long; a running answer is not
-                    frames = [read(event) for event in splitter.push(chunk)]
-                    yield _checked(frames)
+                    frames = _until_done(read(event) for event in splitter.push(chunk))
+                    yield frames
                     if frames and frames[-1].done:
                         return
+                if (last := splitter.flush()) and read(last).done:
+                    return
         except (Broken, BadFrame) as fault:
             raise _broken(errand, str(fault)) from None
         raise _broken(errand, "the stream ended before the answer did")
@@ -142,7 +149,11 @@ class Relay:
                     continue
                 if reply.status != 200:
                     async with self._deadline(self._settings.idle_s):
-                        raise await _refusal(errand, reply)
+                        code, message = await _read_refusal(errand, reply)
+                    if code == DRAINING and not errand.deployment.is_attached:
+                        avoid = place.host_id  # it has run nothing of this request
+                        continue
+                    raise refusal_of(code, message, reply.status, param=errand.param)
                 yield reply
                 return
 
@@ -208,11 +219,16 @@ def _silent(seconds: float) -> UpstreamTimeout:
     return UpstreamTimeout(f"the engine was silent for {seconds:g} s")
 
 
-def _checked(frames: list[Frame]) -> list[Frame]:
+def _until_done(frames: Iterable[Frame]) -> list[Frame]:
+    """The frames up to the one that says done; what comes after it means nothing."""
+    found = []
     for frame in frames:
         if frame.error is not None:
             raise refusal_of(*frame.error)
-    return frames
+        found.append(frame)
+        if frame.done:
+            break
+    return found
 
 
 def _read_whole(body: bytes, errand: Errand) -> Whole:
@@ -249,7 +265,7 @@ def _unreachable(errand: Errand, reason: str) -> Unavailable:
     return Unavailable("the model's engine can't be reached just now; try again")
 
 
-async def _refusal(errand: Errand, reply: Reply) -> Refusal:
+async def _read_refusal(errand: Errand, reply: Reply) -> tuple[str, str]:
     body = await reply.read(MAX_ERROR_BYTES)
     try:
         found = msgspec.json.decode(body)
@@ -265,4 +281,4 @@ async def _refusal(errand: Errand, reply: Reply) -> Refusal:
         status=reply.status,
         code=code[:64],
     )
-    return refusal_of(code, message, reply.status)
+    return code, message

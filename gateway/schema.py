@@ -137,7 +137,10 @@ def _prompt(prompt: str | list[Any]) -> str | list[int]:
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, list) and not all(_is_token_id(item) for item in prompt):
-        raise Unsupported("prompt: only one prompt a request, text or token ids", param="prompt")
+        raise BadRequest(
+            "prompt: expected one prompt a request, as text or as token ids of 0 or more",
+            param="prompt",
+        )
     if not prompt:
         raise BadRequest("prompt: must not be empty", param="prompt")
     return prompt

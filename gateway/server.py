@@ -7,16 +7,19 @@ settings in the environment. A killed worker is started again; a killed parent t
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import math
 import multiprocessing
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import structlog
 from granian.constants import Interfaces
@@ -44,23 +47,34 @@ class PortInUse(Exception):
     """Somebody listens there already."""
 
 
-def check_port(host: str, port: int) -> None:
-    """Raises PortInUse, with what to do, if `port` can't be bound."""
+def own_port(host: str, port: int) -> IO[str]:
+    """Take a port until the returned file is closed. Raises PortInUse, with what to do.
+
+    granian shares its port with whoever asks (SO_REUSEPORT), so that binding alone doesn't tell
+    two of us apart: a lock does.
+    """
     deadline = time.monotonic() + PORT_WAIT_S
+    lock = (Path(tempfile.gettempdir()) / f"bulkhead-{os.getuid()}-port-{port}.lock").open("a")
     while True:
         try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             with socket.socket(family, socket.SOCK_STREAM) as sock:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 sock.bind((host, port))
-                return
+                return lock
         except OSError as fault:
             if time.monotonic() > deadline:
+                lock.close()
                 raise PortInUse(
-                    f"{host}:{port} can't be listened on ({fault.strerror}); "
+                    f"{host}:{port} can't be listened on ({_reason(fault)}); "
                     "stop what uses it, or choose another with --port"
                 ) from None
             time.sleep(0.2)
+
+
+def _reason(fault: OSError) -> str:
+    return "Address already in use" if fault.errno == errno.EAGAIN else str(fault.strerror)
 
 
 class NodeThread:
@@ -128,6 +142,10 @@ class Server(MPServer):
         log.info("stopping", grace="running answers may end; the next signal ends them")
         self.stopping_mark.touch()
         super().signal_handler_interrupt(*args, **kwargs)  # type: ignore[no-untyped-call] # granian's
+
+    def signal_handler_reload(self, *args: Any, **kwargs: Any) -> None:
+        """SIGHUP: the terminal was closed, which is a stop like any other."""
+        self.signal_handler_interrupt(*args, **kwargs)
 
 
 def _granian(settings: Settings) -> Server:

@@ -64,6 +64,11 @@ class Splitter:
             raise BadFrame("an event of over a mebibyte")
         return [event for event in events if event]
 
+    def flush(self) -> bytes:
+        """What stands after the last blank line, once the stream has ended."""
+        rest, self._rest = self._rest.strip(b"\r\n"), b""
+        return rest
+
 
 def read_native(event: bytes) -> Frame:
     """A frame of our own host: comments with counts are stripped, the rest passes as it is."""
@@ -165,7 +170,7 @@ def _object(data: bytes) -> dict[str, Any]:
 
 def read_usage(usage: object) -> Usage | None:
     """OpenAI's usage object; None if it isn't one. Zero is a count, not an absence."""
-    return _usage(usage) if isinstance(usage, dict) else None
+    return _usage(usage) if isinstance(usage, dict) and usage else None
 
 
 class _Details(Struct):

@@ -22,16 +22,20 @@ BY_CODE: dict[str, type[Refusal]] = {
     "kv_integrity_abort": IntegrityAbort,
     "draining": Unavailable,
     "capability_refused": Internal,
+    "engine_failed": UpstreamFailed,
+    "engine_error": UpstreamFailed,
     "invalid_request": BadRequest,
 }
 
 
-def refusal_of(code: str, message: str, status: int = 500) -> Refusal:
-    """An engine's error as ours: by its code, else by its status."""
+def refusal_of(code: str, message: str, status: int = 500, *, param: str | None = None) -> Refusal:
+    """An engine's error as ours. `param` is the field that it is about, if it is the request's."""
     if kind := BY_CODE.get(code):
-        return kind(_told(kind, message))
+        return kind(_told(kind, message), param=param if issubclass(kind, BadRequest) else None)
     if status in (400, 413, 422):
-        return BadRequest(f"the engine refused the request: {message or 'it did not say why'}")
+        return BadRequest(
+            f"the engine refused the request: {message or 'it did not say why'}", param=param
+        )
     if status in (429, 503):
         return Unavailable("the engine is at its capacity; try again")
     return UpstreamFailed("the engine failed; try again")
@@ -40,6 +44,7 @@ def refusal_of(code: str, message: str, status: int = 500) -> Refusal:
 OURS: dict[type[Refusal], str] = {
     IntegrityAbort: "the request was stopped because its cache could not be verified; try again",
     Unavailable: "the engine is stopping; try again",
+    UpstreamFailed: "the engine failed; try again",
     Internal: "the engine did not accept the gateway's capability",
 }
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Literal, cast
 from urllib.parse import parse_qsl
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from gateway.asgi import Call, encode
 from gateway.auth import identify
@@ -30,9 +31,11 @@ async def usage(env: Env, call: Call) -> None:
     width = query.get("bucket_width", "1d")
     if width not in ("1h", "1d"):
         raise BadRequest("bucket_width: expected 1h or 1d", param="bucket_width")
-    page = await to_thread.run_sync(
-        usage_page, env.database, principal.tenant_id, start, end, cast("BucketWidth", width)
-    )
+    query_page = partial(usage_page, env.database, principal.tenant_id, start, end)
+    async with call.watched():
+        page = await to_thread.run_sync(
+            query_page, cast("BucketWidth", width), limiter=env.report_threads
+        )
     await call.send_json(200, encode(page))
 
 
@@ -47,12 +50,13 @@ async def usage_export(env: Env, call: Call) -> None:
     rows = export(
         env.database, principal.tenant_id, start, end, cast("Literal['csv', 'jsonl']", fmt)
     )
-    await call.stream(200, CONTENT_TYPES[fmt], _in_thread(rows))
+    async with call.watched():
+        await call.stream(200, CONTENT_TYPES[fmt], _in_thread(rows, env.report_threads))
 
 
-async def _in_thread(rows: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _in_thread(rows: Iterator[bytes], limiter: CapacityLimiter) -> AsyncIterator[bytes]:
     """A blocking iterator, read without blocking the loop."""
-    while (chunk := await to_thread.run_sync(next, rows, None)) is not None:
+    while (chunk := await to_thread.run_sync(next, rows, None, limiter=limiter)) is not None:
         yield chunk
 
 

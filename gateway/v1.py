@@ -86,5 +86,5 @@ def route(call: Call) -> Handler:
     if handler is None:
         raise NotFound(f"there is no route {path[:128]}; see docs/api.md for those there are")
     if call.scope["method"] != method:
-        raise MethodNotAllowed(f"{path[:128]} takes {method}")
+        raise MethodNotAllowed(f"{path[:128]} takes {method}", allow=method)
     return handler

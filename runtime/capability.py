@@ -42,7 +42,7 @@ class Signer:
         """A token for requests of `domain` to `model`."""
         now = self._now()
         cached = self._cached.get((domain, model))
-        if cached and cached[0] - now > RENEW_S:
+        if cached and RENEW_S < cached[0] - now <= LIFE_S:  # more: the clock was set back
             return cached[1]
         if len(self._cached) >= MAX_CACHED:
             self._cached.clear()

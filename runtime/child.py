@@ -29,14 +29,15 @@ class Child:
     @classmethod
     async def start(cls, spec: HostSpec, env: dict[str, str], timeout_s: float) -> Child:
         """Spawn a host and wait for its handshake. Raises StartFailed."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "runtime.host",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=env,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "runtime.host"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=env,
+            )
+        except OSError as fault:
+            raise StartFailed(f"no process could be started: {fault.strerror}") from None
         child = cls(spec, process)
         try:
             await child._handshake(timeout_s)

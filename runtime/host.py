@@ -165,7 +165,11 @@ def main() -> None:
     """`python -m runtime.host`."""
     pipe = take_stdout()
     logs.configure()
-    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the node decides
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # they reach the whole group; the node decides
         signal.signal(number, signal.SIG_IGN)
     spec = json.decode(sys.stdin.buffer.readline(), type=HostSpec)
     structlog.contextvars.bind_contextvars(host=spec.id, model=spec.model)

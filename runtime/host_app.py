@@ -10,8 +10,9 @@ import asyncio
 import dataclasses
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 import structlog
@@ -38,6 +39,7 @@ from runtime.wire import DONE, REQUEST_ID, prompt_comment
 log = structlog.get_logger()
 
 STATUS = {"kv_integrity_abort": 503, "engine_failed": 503, "draining": 503, "engine_error": 500}
+LARGE_CHARS = 64 * 1024  # texts of this size are encoded one at a time
 JSON = [(b"content-type", b"application/json")]
 SSE = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 
@@ -58,6 +60,7 @@ class Host:
         self.verifier = verifier
         self.default_max_tokens = max_tokens
         self.draining = False
+        self._one_large = asyncio.Semaphore(1)
 
     def asgi(self) -> Starlette:
         """The whole app. `/v1` is raw ASGI: it is the hot path."""
@@ -91,80 +94,88 @@ class Host:
         if path not in ("/chat/completions", "/completions") or scope["method"] != "POST":
             await _send_json(send, 404, error_object("not_found", "no such route on a host"))
             return
+        headers = dict(scope["headers"])
         try:
-            ask = await self._admit(scope, receive, chat=path == "/chat/completions")
+            domain = self.verifier.domain(_bearer(headers))
+            wire = decode_request(await _body(receive))
         except Gone:
             return
         except CapabilityRefused as fault:
             message = f"the capability was refused: {fault}"
             await _send_json(send, 401, error_object("capability_refused", message))
-        except (msgspec.ValidationError, msgspec.DecodeError, RequestRefused) as fault:
-            code = fault.code if isinstance(fault, EngineError) else "invalid_request"
-            await _send_json(send, 400, error_object(code, str(fault)))
+        except (msgspec.ValidationError, msgspec.DecodeError) as fault:
+            await _send_json(send, 400, error_object("invalid_request", str(fault)))
         else:
-            await self._answer(ask, receive, send)
+            name = headers.get(REQUEST_ID.encode(), b"").decode() or secrets.token_hex(8)
+            chat = path == "/chat/completions"
+            await _while_connected(self._answer(wire, domain, name, chat, send), receive)
 
-    async def _admit(self, scope: Scope, receive: Receive, *, chat: bool) -> Admitted:
+    async def _answer(
+        self, wire: HostRequest, domain: str, name: str, chat: bool, send: Send
+    ) -> None:
+        """Run the request, as a stream or whole."""
+        try:
+            if self.draining:
+                await _send_json(send, 503, error_object("draining", "this host is draining"))
+                return
+            ask = await self._admit(wire, domain, name, chat)
+            await self._run(ask, send)
+        except EngineError as fault:
+            status = 400 if isinstance(fault, RequestRefused) else STATUS.get(fault.code, 500)
+            await _send_json(send, status, error_object(fault.code, str(fault)))
+
+    async def _admit(self, wire: HostRequest, domain: str, name: str, chat: bool) -> Admitted:
         """Everything that can refuse a request without the engine's help."""
-        headers = dict(scope["headers"])
-        domain = self.verifier.domain(_bearer(headers))
-        wire = decode_request(await _body(receive))
         wanted, other = (wire.messages, wire.prompt) if chat else (wire.prompt, wire.messages)
         if wanted is None or other is not None:
             raise RequestRefused("a chat takes `messages`, a completion takes `prompt`")
-        request_id = headers.get(REQUEST_ID.encode(), b"").decode() or secrets.token_hex(8)
-        prompt = await asyncio.to_thread(self._encode, wire)
-        request = self._request(wire, prompt, domain, request_id)
+        request = self._request(wire, await self._encode(wire), domain, name)
         encoder = AnswerEncoder(
             chat=chat,
-            answer_id=f"{'chatcmpl' if chat else 'cmpl'}-{request_id.removeprefix('req_')}",
+            answer_id=f"{'chatcmpl' if chat else 'cmpl'}-{name.removeprefix('req_')}",
             model=wire.model,
             created=int(time.time()),
         )
         return Admitted(wire, request, encoder)
 
-    def _encode(self, wire: HostRequest) -> list[int]:
+    async def _encode(self, wire: HostRequest) -> list[int]:
+        """The prompt's ids. What can't fit is refused unread; large texts go one at a time."""
+        if isinstance(wire.prompt, list):
+            return wire.prompt
+        size = wire.num_chars()
+        fewest = size // self.engine.tokenizer.longest_token_chars
+        if fewest > self.engine.max_context_tokens:
+            raise self._too_long(f"at least {fewest}")
+        if size < LARGE_CHARS:
+            return await asyncio.to_thread(self._encode_text, wire)
+        async with self._one_large:
+            return await asyncio.to_thread(self._encode_text, wire)
+
+    def _encode_text(self, wire: HostRequest) -> list[int]:
+        tokenizer = self.engine.tokenizer
         if wire.messages is not None:
-            return self.engine.tokenizer.encode_chat(wire.turns())
-        if isinstance(wire.prompt, str):
-            return self.engine.tokenizer.encode(wire.prompt)
-        return wire.prompt or []
+            return tokenizer.encode_chat(wire.turns())
+        return tokenizer.encode(str(wire.prompt))
 
     def _request(self, wire: HostRequest, prompt: list[int], domain: str, name: str) -> Request:
         """The engine's request. An answer is cut to what the context still holds."""
-        limit = self.engine.max_context_tokens
-        room = limit - len(prompt)
+        room = self.engine.max_context_tokens - len(prompt)
         if room < 1:
-            raise ContextLengthExceeded(
-                f"the prompt has {len(prompt)} tokens; this model holds {limit}, answer included"
-            )
+            raise self._too_long(str(len(prompt)))
         asked = wire.max_tokens or self.default_max_tokens
         seed = secrets.randbits(63) if wire.seed is None else wire.seed
         return Request(name, domain, tuple(prompt), wire.sampling(min(asked, room), seed))
 
-    async def _answer(self, ask: Admitted, receive: Receive, send: Send) -> None:
-        """Run the request, as a stream or whole; a client that leaves aborts it."""
-        work = asyncio.ensure_future(self._run(ask, send))
-        gone = asyncio.ensure_future(_disconnect(receive))
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            work.cancel()
-            gone.cancel()
-            await asyncio.wait((work, gone))
-        if not work.cancelled() and (fault := work.exception()):
-            raise fault
+    def _too_long(self, count: str) -> ContextLengthExceeded:
+        limit = self.engine.max_context_tokens
+        return ContextLengthExceeded(
+            f"the prompt has {count} tokens; this model holds {limit}, answer included"
+        )
 
     async def _run(self, ask: Admitted, send: Send) -> None:
         try:
-            if self.draining:
-                await _send_json(send, 503, error_object("draining", "this host is draining"))
-                return
             await self.thread.submit(ask.request)
             await (self._stream(ask, send) if ask.wire.stream else self._whole(ask, send))
-        except EngineError as fault:
-            status = 400 if isinstance(fault, RequestRefused) else STATUS.get(fault.code, 500)
-            await _send_json(send, status, error_object(fault.code, str(fault)))
         finally:
             self.thread.abort(ask.request.id)
 
@@ -245,6 +256,20 @@ async def _body(receive: Receive) -> bytes:
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)
+
+
+async def _while_connected(work: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Do the work, and give it up when the caller leaves."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.wait((working, gone))
+    if not working.cancelled() and (fault := working.exception()):
+        raise fault
 
 
 async def _disconnect(receive: Receive) -> None:

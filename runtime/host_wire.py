@@ -43,6 +43,12 @@ class HostRequest(Struct, forbid_unknown_fields=True, kw_only=True):
         """The chat as the tokenizer takes it."""
         return [Message(turn.role, turn.content) for turn in self.messages or []]
 
+    def num_chars(self) -> int:
+        """Characters of all the text that came."""
+        if self.messages is not None:
+            return sum(len(turn.content) for turn in self.messages)
+        return len(self.prompt or "")
+
     def sampling(self, max_tokens: int, seed: int) -> Sampling:
         """The sampling parameters, with the two numbers that only the host can settle."""
         return Sampling(max_tokens, self.temperature, self.top_p, seed)

@@ -98,7 +98,7 @@ class Node:
                 model=model.id,
                 engine=model.engine,
                 path=str(weights.folder(self._settings, model)),
-                socket=str(self._sockets / f"{host_id}.sock"),
+                socket=str(self._sockets / f"{self._boot}-{index}-{start}.sock"),
                 public_keys=self._public_keys,
                 default_max_tokens=model.default_max_tokens,
                 drain_s=self._settings.file.server.drain_s,

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -49,7 +50,7 @@ Name = Annotated[
     ),
 ]
 MAX_PORT = 65535
-Port = Annotated[int, Meta(ge=0, le=MAX_PORT)]
+Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1)]
 
@@ -128,7 +129,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
             if found.get(key):
                 yield key, f'means nothing to an engine "{engine}"; leave it out'
         if engine == "openai":
-            if not str(found.get("url")).startswith(("http://", "https://")):
+            if not _is_http_url(str(found.get("url"))):
                 yield "url", "an attached engine needs the http(s) URL of its /v1"
         elif engine:
             yield from registry.faults(engine, found)
@@ -235,7 +236,7 @@ def load(
         config_path=str(path.absolute()) if path else "",
         state_dir=state.absolute(),
         dev=env.get("BULKHEAD_DEV") == "1",
-        secrets={m.api_key_env: env[m.api_key_env] for m in file.models if m.api_key_env},
+        secrets={m.api_key_env: env[m.api_key_env].strip() for m in file.models if m.api_key_env},
         root_secret=env.get("BULKHEAD_ROOT_SECRET", ""),
     )
     return settings, report
@@ -268,6 +269,14 @@ def _built_in() -> str:
     return (resources.files("config") / "bulkhead.toml").read_text("utf-8")
 
 
+def _is_http_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is no port
+        return False
+
+
 def _toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
     try:
         return tomllib.loads(text if isinstance(text, str) else text.decode())
@@ -289,7 +298,7 @@ def _check_secrets(data: dict[str, Any], env: Mapping[str, str], report: Report)
 
 def _check_port(env: Mapping[str, str], report: Report) -> None:
     text = env.get("BULKHEAD_PORT", "")
-    if text and not (text.isascii() and text.isdigit() and int(text) <= MAX_PORT):
+    if text and not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PORT):
         report.error("BULKHEAD_PORT", f"expected a port, found {text[:40]!r}")
 
 

@@ -15,9 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+MAX_DIR_BYTES = 84  # of the 107 that a socket's path may have; node.py names the rest
+
 
 class StateInUse(Exception):
-    """Another process of ours owns this role of the state folder."""
+    """The state folder, or its runtime directory, can't be used; the message says why."""
 
 
 def prepare(state_dir: Path) -> None:
@@ -50,6 +52,8 @@ def runtime_dir(state_dir: Path) -> Path:
     """A short directory for the sockets of this state folder: 0700 and ours, or refused."""
     digest = hashlib.sha256(str(state_dir).encode()).hexdigest()[:10]
     path = Path(tempfile.gettempdir()) / f"bulkhead-{os.getuid()}-{digest}"
+    if len(os.fsencode(path)) > MAX_DIR_BYTES:
+        raise StateInUse(f"{path} is too long for sockets; set TMPDIR to a shorter folder")
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     found = path.lstat()

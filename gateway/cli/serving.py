@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 import httpx
@@ -17,7 +17,7 @@ import msgspec
 from gateway.cli.accounts import pepper
 from gateway.cli.options import database, load, places
 from gateway.demo import demo_key
-from gateway.server import GatewayFailed, NodeThread, check_port, run_gateway
+from gateway.server import GatewayFailed, NodeThread, own_port, run_gateway
 from runtime import logs, state, weights
 from runtime.node import Node
 from runtime.settings import Settings
@@ -44,7 +44,7 @@ def listener(command: F) -> F:
 def dev(host: str | None, port: int | None, config: Path | None, state_dir: Path | None) -> None:
     """Serve on this machine with a demo tenant, whose key is printed."""
     settings = _settings(config, state_dir, host, port, dev=True)
-    with state.own(settings.state_dir, "node"):
+    with _port(settings), state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         with database(settings) as db:
             secret = demo_key(db, settings.state_dir, pepper(settings))
@@ -57,7 +57,7 @@ def dev(host: str | None, port: int | None, config: Path | None, state_dir: Path
 def serve(host: str | None, port: int | None, config: Path | None, state_dir: Path | None) -> None:
     """Serve: the gateway, and the node with its hosts."""
     settings = _settings(config, state_dir, host, port, dev=False)
-    with state.own(settings.state_dir, "node"):
+    with _port(settings), state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         _migrate(settings)
         _serve(settings, ready=lambda: _announce(settings))
@@ -71,8 +71,9 @@ def gateway(
 ) -> None:
     """Run the gateway alone, in front of the node that runs on the same state folder."""
     settings = _settings(config, state_dir, host, port, dev=False)
-    _migrate(settings)
-    run_gateway(settings, lambda: _announce(settings))
+    with _port(settings):
+        _migrate(settings)
+        run_gateway(settings, lambda: _announce(settings))
 
 
 @click.command()
@@ -93,9 +94,12 @@ def _settings(
     settings = load(config, state_dir)
     server = settings.file.server
     server = msgspec.structs.replace(server, host=host or server.host, port=port or server.port)
-    check_port(server.host, server.port)
     file = msgspec.structs.replace(settings.file, server=server)
     return msgspec.structs.replace(settings, file=file, dev=dev)
+
+
+def _port(settings: Settings) -> IO[str]:
+    return own_port(settings.file.server.host, settings.file.server.port)
 
 
 def _migrate(settings: Settings) -> None:
@@ -117,7 +121,7 @@ def _serve(settings: Settings, ready: Callable[[], None]) -> None:
 
 async def _node_until_signal(settings: Settings) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await Node(settings).run(stop)
 

@@ -137,7 +137,7 @@ BAD: list[tuple[str, bytes, int, str | None, str]] = [
         "more than the context",
         chat(messages=[{"role": "user", "content": "x" * 9000}]),
         400,
-        None,
+        "messages",
         "context_length_exceeded",
     ),
 ]

@@ -64,6 +64,13 @@ def test_a_busy_port_is_told_in_a_sentence(fake_stack: Stack, tmp_path: Path) ->
     assert told.count("\n") == 1
 
 
+def test_two_on_one_port_are_told_apart(tmp_path: Path) -> None:
+    """Also when the port is shared politely: the second one is refused, whatever its state."""
+    with running(tmp_path, fake_config()) as stack:
+        told = try_dev(stack.config, tmp_path / "other", stack.port)
+        assert "can't be listened on" in told
+
+
 def test_a_bad_config_lists_every_fault_and_starts_nothing(tmp_path: Path) -> None:
     config = tmp_path / "bulkhead.toml"
     config.write_text(
@@ -138,7 +145,7 @@ def test_serve_refuses_the_demo_key(tmp_path: Path) -> None:
         assert status_within(stack, secret, 200, 1.0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_drains(tmp_path: Path, number: int) -> None:
     """A stream that runs ends whole; then everything is gone, with exit code 0."""
     with running(tmp_path, fake_config(step_s=0.02)) as stack:
