@@ -89,7 +89,11 @@ class Pool:
             spec = self._spec(self._starts)
             self._show(HostState.STARTING, id=spec.id, starts=self._starts)
             began = time.monotonic()
-            reason = await self._run(spec)
+            try:
+                reason = await self._run(spec)
+            except Exception as fault:  # noqa: BLE001 - a pool that gave up would never come back
+                log.exception("pool_failed", host=spec.id)
+                reason = type(fault).__name__
             self._failures = failures_after(self._failures, time.monotonic() - began)
             wait_s = backoff_s(
                 self._failures, self._settings.backoff_first_s, self._settings.backoff_max_s

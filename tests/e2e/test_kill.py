@@ -98,6 +98,17 @@ def test_a_killed_host(stack: Stack) -> None:
     assert not any(row["billable"] for row in unbilled)
 
 
+def test_after_an_engine_s_failure_the_next_request_works(stack: Stack) -> None:
+    """Also the one that comes while the failed host is still on its way out."""
+    with stack.client() as client:
+        for _ in range(3):
+            failed = client.post("/v1/completions", json=BODY | {"prompt": "engine fails"})
+            assert '"code":"upstream_error"' in failed.text
+            assert "[DONE]" not in failed.text
+            answers = [client.post("/v1/completions", json=BODY) for _ in range(4)]
+            assert all(answer.text.endswith("data: [DONE]\n\n") for answer in answers)
+
+
 def test_a_killed_gateway_worker(stack: Stack) -> None:
     """The worker comes back; what it left open is orphaned and not billed."""
     with Load(stack, 8) as load:

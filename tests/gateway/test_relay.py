@@ -109,6 +109,18 @@ async def test_a_stream_gets_our_id_and_model_and_its_usage_waits() -> None:
         assert frames[-1].done
 
 
+@pytest.mark.parametrize("end", [DONE + b": bye\n\n", b"data: [DONE]\n", b"data: [DONE]"])
+async def test_an_answer_has_ended_at_its_done(end: bytes) -> None:
+    """Whatever follows it, and whether or not a blank line does."""
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.events(text("ho", "stop"), end)
+
+    async with upstream(answer) as server, relaying() as relay:
+        frames = await collect(relay, errand(server, stream=True))
+        assert [frame.finish_reason for frame in frames if frame.finish_reason] == ["stop"]
+
+
 async def test_the_server_is_sent_its_own_model_name_and_key_and_our_limits() -> None:
     model = {
         "upstream_model": "their-name", "api_key_env": "KEY", "default_max_tokens": 33,

@@ -233,3 +233,11 @@ def test_both_caches_are_bounded(signer: Signer, time: FakeTime) -> None:
         if i % 16 == 0:
             assert verifier.domain(token) == f"d{i}"
     assert len(signer._cached) <= MAX_CACHED
+
+
+def test_a_clock_that_was_set_back_gets_a_new_token(signer: Signer, time: FakeTime) -> None:
+    """The old one would come from the future, for as long as the clock was set back."""
+    signer.mint("a", "m")
+    time.now -= 3600
+    verifier = Verifier(signer.public_keys(), "m", now=time)
+    assert verifier.domain(signer.mint("a", "m")) == "a"

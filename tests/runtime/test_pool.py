@@ -256,3 +256,12 @@ async def test_a_pool_stopped_while_its_host_starts_leaves_no_process(tmp_path: 
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
     assert not any(b"runtime.host" in command for command in commands)
+
+
+async def test_a_process_that_can_t_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine may be out of processes or descriptors for a while."""
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    with pytest.raises(StartFailed, match="no process could be started: No such file"):
+        await Child.start(spec(tmp_path), ENV, 20)
