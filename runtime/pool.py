@@ -91,7 +91,7 @@ class Pool:
             began = time.monotonic()
             try:
                 reason = await self._run(spec)
-            except Exception as fault:  # noqa: BLE001 - a pool that gave up would never come back
+            except Exception as fault:  # a pool that gave up would never come back
                 log.exception("pool_failed", host=spec.id)
                 reason = type(fault).__name__
             self._failures = failures_after(self._failures, time.monotonic() - began)
