@@ -48,9 +48,15 @@ def create_app(settings: Settings) -> ASGIApp:
     """The gateway as an ASGI app: `/v1` straight to its routes, everything else by Starlette."""
     v1 = V1()
 
+    def drain() -> None:
+        """The server stops: soon, answers that still run would be cut off. End them before."""
+        log.info("gateway_stopping")
+        grace_s = max(0.0, settings.file.server.drain_s - FAREWELL_S)
+        asyncio.get_running_loop().call_later(grace_s, v1.stop)
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with open_env(settings) as env, _running(_drain(settings, v1)):
+        async with open_env(settings) as env, _running(parent.watch(settings.state_dir, drain)):
             v1.env = env
             log.info(
                 "gateway_started",
@@ -157,14 +163,6 @@ async def _own_store(settings: Settings) -> IO[str]:
             if asyncio.get_running_loop().time() > deadline:
                 raise
             await asyncio.sleep(0.1)
-
-
-async def _drain(settings: Settings, v1: V1) -> None:
-    """When the server stops, end the answers that would be cut off; then see the parent go."""
-    await parent.stopping(settings.state_dir)
-    log.info("gateway_stopping")
-    await asyncio.sleep(max(0.0, settings.file.server.drain_s - FAREWELL_S))
-    v1.stop()
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 1. who is calling, or 401            auth
 2. what is asked, or 400             schema
 3. which deployment, or 404          catalog
-4. an open row in the ledger         meter, ledger
+4. an open row in the ledger         entry, ledger
 5. a place at an engine, or 503      relay, hosts
 6. the answer, passed on as it comes relay, sse
 7. the row settled, durable before the end of the answer leaves

@@ -44,9 +44,7 @@ class Meter:
 
     def usage(self, outcome: Outcome) -> tuple[Usage | None, UsageSource]:
         """What to write down for this outcome: the engine's own total, or what was delivered."""
-        if (
-            outcome in FINISHED.values()
-        ):  # an answer that ended is billed by its total, or not at all
+        if outcome in FINISHED.values():  # billed by the engine's total, or not at all
             return self.final, UsageSource.UPSTREAM_FINAL if self.final else UsageSource.NONE
         if self._prompt is None and not self._seen:
             return None, UsageSource.NONE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from runtime.state import runtime_dir
@@ -20,11 +21,14 @@ def mark(state_dir: Path, parent: int) -> Path:
     return runtime_dir(state_dir) / f"stopping-{parent}"
 
 
-async def stopping(state_dir: Path) -> None:
-    """Returns when the parent is stopping. Ends the process if the parent is gone."""
+async def watch(state_dir: Path, on_stopping: Callable[[], None]) -> None:
+    """Calls `on_stopping` once the parent is stopping; ends the process once it is gone."""
     parent = os.getppid()
     path = mark(state_dir, parent)
-    while not path.exists():
+    told = False
+    while os.getppid() == parent:
+        if not told and path.exists():
+            told = True
+            on_stopping()
         await asyncio.sleep(POLL_S)
-        if os.getppid() != parent:
-            os._exit(1)
+    os._exit(1)

@@ -18,11 +18,7 @@ import msgspec
 import structlog
 
 from gateway.catalog import Deployment
-from gateway.errors import (
-    Unavailable,
-    UpstreamFailed,
-    UpstreamTimeout,
-)
+from gateway.errors import Unavailable, UpstreamFailed, UpstreamTimeout
 from gateway.hosts import HostDirectory, Place
 from gateway.prices import Usage
 from gateway.schema import Ask

@@ -119,14 +119,17 @@ def run_gateway(settings: Settings, ready: Callable[[], None]) -> None:
     failures = 0
     while failures < MAX_FAILURES:
         began = time.monotonic()
+        granian = _granian(settings)
         try:
-            _granian(settings).serve()
+            granian.serve()
         except SystemExit as ended:  # its workers crashed; a signal ends it without
             failures = failures_after(failures, time.monotonic() - began)
             log.error("gateway_workers_crashed", code=ended.code, failures=failures)
             time.sleep(backoff_s(failures, BACKOFF_FIRST_S, BACKOFF_MAX_S))
         else:
             return
+        finally:
+            granian.stopping_mark.unlink(missing_ok=True)
     raise GatewayFailed("the gateway's workers crash as soon as they start; see the log above")
 
 
@@ -164,5 +167,4 @@ def _granian(settings: Settings) -> Server:
         log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
     )
     granian.stopping_mark = mark(settings.state_dir, os.getpid())
-    granian.stopping_mark.unlink(missing_ok=True)
     return granian

@@ -34,11 +34,6 @@ class FakeClock:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     migrate(tmp_path / "store.db")
     return tmp_path / "store.db"

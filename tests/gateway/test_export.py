@@ -36,11 +36,6 @@ class FakeClock:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
     """A ledger of two tenants: 60 settled requests, one orphan, one that's still open."""
     monkeypatch.setattr(exporting, "_PAGE_ROWS", 7)  # so that pages end between equal times

@@ -51,11 +51,6 @@ class FakeClock:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "store.db"
     migrate(path)

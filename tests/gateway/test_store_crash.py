@@ -16,8 +16,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from gateway.billing import Outcome, UsageSource
 from gateway.clock import SystemClock
 from gateway.ledger import Ledger, Opening, Settlement
@@ -47,11 +45,6 @@ SETTLEMENT = Settlement(
     host_id=None,
     first_token_at=1,
 )
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def test_what_was_acknowledged_survives_kill_9_exactly_once(tmp_path: Path) -> None:

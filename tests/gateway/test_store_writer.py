@@ -22,11 +22,6 @@ ADD = "INSERT INTO tenant VALUES (?1, ?1, 0, 0)"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     migrate(tmp_path / "store.db")
     return tmp_path / "store.db"
