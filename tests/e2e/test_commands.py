@@ -200,13 +200,15 @@ def test_a_second_signal_ends_it_now(tmp_path: Path) -> None:
     with running(tmp_path, fake_config(step_s=0.05)) as stack:
         body = {"model": "echo", "prompt": "abcd", "max_tokens": 4000, "stream": True}
         with stack.client() as client, client.stream("POST", "/v1/completions", json=body) as got:
-            next(got.iter_raw())
+            chunks = got.iter_raw()
+            next(chunks)
             host, worker = stack.host_pid(), stack.worker_pid()
             assert stack.process is not None
             stack.process.send_signal(signal.SIGINT)
             time.sleep(0.5)
             stack.process.send_signal(signal.SIGINT)
-            assert stack.process.wait(3) != 0
+            assert stack.process.wait(3) == 1
+            del chunks  # held until here: dropped, it would close the stream
         deadline = time.monotonic() + 3
         while any(Path(f"/proc/{pid}").exists() for pid in (host, worker)):
             assert time.monotonic() < deadline
