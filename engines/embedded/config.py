@@ -84,7 +84,7 @@ class EngineConfig:
     max_batch_tokens: int = 512  # the budget of one step
     max_running: int = 64  # seqs
     max_context: int = 0  # tokens; 0 means the model's own limit
-    threads: int = 2
+    threads: int = 1  # of the matrix work; more spin or sleep at barriers, see decision 8
     integrity: str = "enforce"
     prefix_cache: bool = True
 
