@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices, parse_price
-from runtime.settings import ModelSettings
+from runtime.sections import ModelSettings
 
 
 @dataclass(frozen=True, slots=True)

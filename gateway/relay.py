@@ -36,7 +36,7 @@ from gateway.sse import (
 from gateway.transport import Broken, ConnectFailed, Reply, Transport
 from gateway.upstream_errors import refusal_of
 from runtime.capability import Signer
-from runtime.settings import RelaySettings
+from runtime.sections import RelaySettings
 from runtime.wire import REQUEST_ID
 
 log = structlog.get_logger()

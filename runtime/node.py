@@ -24,7 +24,8 @@ from runtime import keyring, state, weights
 from runtime.capability import Signer
 from runtime.host import HostServer, HostSpec, listen
 from runtime.pool import HostView, Pool
-from runtime.settings import ModelSettings, Settings, child_environment
+from runtime.sections import ModelSettings
+from runtime.settings import Settings, child_environment
 
 log = structlog.get_logger()
 

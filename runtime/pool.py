@@ -20,7 +20,7 @@ from runtime import probe
 from runtime.child import Child, StartFailed
 from runtime.host import HostSpec
 from runtime.scaling import backoff_s, failures_after
-from runtime.settings import HostSettings
+from runtime.sections import HostSettings
 
 log = structlog.get_logger()
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from engines.build.sources import SOURCES, is_present
-from runtime.settings import ModelSettings, Settings
+from runtime.sections import ModelSettings
+from runtime.settings import Settings
 
 
 class WeightsUnavailable(Exception):

@@ -15,7 +15,7 @@ from engines.fake import FakeEngine
 from gateway import errors, fields as wire, schema
 from gateway.cli import main
 from gateway.v1 import ROUTES
-from runtime import settings
+from runtime import sections
 from runtime.host_wire import HostRequest
 
 REPO = Path(__file__).resolve().parent.parent
@@ -29,12 +29,12 @@ def doc(name: str) -> str:
 
 
 SECTIONS = [
-    settings.FileSettings,
-    settings.ServerSettings,
-    settings.RelaySettings,
-    settings.HostSettings,
-    settings.ModelSettings,
-    settings.PriceSettings,
+    sections.FileSettings,
+    sections.ServerSettings,
+    sections.RelaySettings,
+    sections.HostSettings,
+    sections.ModelSettings,
+    sections.PriceSettings,
 ]
 
 

@@ -26,14 +26,14 @@ from gateway.transport import Reply
 from runtime import keyring
 from runtime.capability import Signer
 from runtime.node import CAPABILITY_LABEL
-from runtime.settings import (
+from runtime.sections import (
     FileSettings,
     HostSettings,
     ModelSettings,
     RelaySettings,
     ServerSettings,
-    Settings,
 )
+from runtime.settings import Settings
 from runtime.state import node_socket
 from tests.runtime.servers import running_node
 from tests.runtime.upstream import Exchange, upstream

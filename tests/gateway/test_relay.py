@@ -28,7 +28,7 @@ from gateway.relay import Errand, Relay
 from gateway.schema import decode_chat, decode_completion
 from gateway.sse import Frame
 from runtime.capability import Signer
-from runtime.settings import ModelSettings, RelaySettings
+from runtime.sections import ModelSettings, RelaySettings
 from tests.runtime.upstream import Exchange, Upstream, upstream
 
 SETTINGS = RelaySettings(connect_s=1, start_s=1, first_byte_s=5, idle_s=5)

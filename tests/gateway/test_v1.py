@@ -24,7 +24,8 @@ from gateway.store.migrate import migrate
 from gateway.tenants import create_key, create_tenant
 from runtime import keyring
 from runtime.probe import client
-from runtime.settings import FileSettings, ModelSettings, RelaySettings, Settings
+from runtime.sections import FileSettings, ModelSettings, RelaySettings
+from runtime.settings import Settings
 from tests.runtime.servers import serving
 from tests.runtime.upstream import Answer, Exchange, Upstream, upstream
 

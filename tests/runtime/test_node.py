@@ -20,7 +20,8 @@ from runtime import keyring
 from runtime.capability import Signer
 from runtime.node import CAPABILITY_LABEL, Node
 from runtime.probe import client
-from runtime.settings import FileSettings, HostSettings, ModelSettings, ServerSettings, Settings
+from runtime.sections import FileSettings, HostSettings, ModelSettings, ServerSettings
+from runtime.settings import Settings
 from runtime.state import node_socket
 from tests.runtime.servers import running_node
 

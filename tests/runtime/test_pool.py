@@ -20,7 +20,7 @@ from runtime.child import Child, StartFailed
 from runtime.host import HostSpec
 from runtime.pool import HostState, HostView, Pool
 from runtime.probe import client
-from runtime.settings import HostSettings
+from runtime.sections import HostSettings
 
 REPO = Path(__file__).parents[2]
 ENV = dict(os.environ) | {"PYTHONPATH": str(REPO)}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from runtime import settings as config
-from runtime.settings import ConfigError, FileSettings, ModelSettings, Settings, load, parse
+from runtime.sections import FileSettings, ModelSettings
+from runtime.settings import ConfigError, Settings, load, parse
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'
 ATTACHED = '[[models]]\nid = "a"\nengine = "openai"\nurl = "http://x/v1"\n'
