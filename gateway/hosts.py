@@ -10,15 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import httpx
-import structlog
 from msgspec import MsgspecError, json
 
 from gateway.errors import Unavailable
 from gateway.transport import Transport
 from runtime.node import Hosts
 from runtime.pool import HostState, HostView
-
-log = structlog.get_logger()
 
 POLL_S = 20.0
 RETRY_S = 0.25

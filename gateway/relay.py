@@ -21,9 +21,8 @@ from gateway.catalog import Deployment
 from gateway.errors import Unavailable, UpstreamFailed, UpstreamTimeout
 from gateway.hosts import HostDirectory, Place
 from gateway.prices import Usage
-from gateway.schema import Ask
+from gateway.schema import NOT_JSON, Ask
 from gateway.sse import (
-    NOT_JSON,
     BadFrame,
     Frame,
     Read,

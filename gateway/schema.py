@@ -25,6 +25,7 @@ from gateway.fields import (
     TextPart,
 )
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -171,7 +172,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         return decoder.decode(body)
     except msgspec.ValidationError as fault:
         raise _refusal(str(fault)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except NOT_JSON as fault:
         reason = "nested too deeply" if isinstance(fault, RecursionError) else str(fault)
         raise BadRequest(f"the body is not valid JSON: {reason}", code="invalid_json") from None
 

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from gateway.prices import Usage
+from gateway.schema import NOT_JSON
 from runtime.wire import Counts, parse_comment
 
 MAX_FRAME_BYTES = 1024 * 1024
-NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class BadFrame(Exception):

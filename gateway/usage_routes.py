@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Literal, cast
+from typing import cast
 from urllib.parse import parse_qsl
 
 from anyio import CapacityLimiter, to_thread
@@ -14,7 +14,7 @@ from gateway.asgi import Call, encode
 from gateway.auth import identify
 from gateway.env import Env
 from gateway.errors import BadRequest
-from gateway.export import export
+from gateway.export import Format, export
 from gateway.usage import BucketWidth, usage_page
 
 US = 1_000_000
@@ -47,9 +47,7 @@ async def usage_export(env: Env, call: Call) -> None:
     fmt = query.get("format", "csv")
     if fmt not in CONTENT_TYPES:
         raise BadRequest("format: expected csv or jsonl", param="format")
-    rows = export(
-        env.database, principal.tenant_id, start, end, cast("Literal['csv', 'jsonl']", fmt)
-    )
+    rows = export(env.database, principal.tenant_id, start, end, cast("Format", fmt))
     async with call.watched():
         await call.stream(200, CONTENT_TYPES[fmt], _in_thread(rows, env.report_threads))
 

@@ -29,8 +29,6 @@ from runtime.capability import Verifier
 from runtime.engine_thread import EngineThread
 from runtime.host_app import Host
 
-log = structlog.get_logger()
-
 KEEP_ALIVE_S = 600  # an idle connection of the gateway's; it gives up well before
 
 

@@ -15,7 +15,6 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
-import structlog
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
@@ -36,9 +35,7 @@ from runtime.host_wire import (
 )
 from runtime.wire import DONE, REQUEST_ID, prompt_comment
 
-log = structlog.get_logger()
-
-STATUS = {"kv_integrity_abort": 503, "engine_failed": 503, "draining": 503, "engine_error": 500}
+STATUS = {"kv_integrity_abort": 503, "engine_failed": 503}  # of an engine's errors; else 500
 LARGE_CHARS = 64 * 1024  # texts of this size are encoded one at a time
 JSON = [(b"content-type", b"application/json")]
 SSE = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
