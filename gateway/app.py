@@ -148,7 +148,7 @@ async def open_env(settings: Settings) -> AsyncIterator[Env]:
             relay=relay,
             database=database,
             report_threads=CapacityLimiter(REPORT_THREADS),
-            max_body_bytes=settings.file.server.max_body_bytes,
+            max_body_bytes=settings.file.limits.max_body_bytes,
             keep_alive_s=relay_settings.keep_alive_s,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices, parse_price
-from runtime.sections import ModelSettings
+from runtime.models import ModelSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _deployment(model: ModelSettings, secrets: Mapping[str, str]) -> Deployment:
         is_attached=model.engine == "openai",
         url=model.url.rstrip("/"),
         upstream_model=model.upstream_model or model.id,
-        api_key=secrets.get(model.api_key_env, ""),
+        api_key=secrets.get(model.api_key_secret, ""),
         cache_salt=model.cache_salt,
         extra_body=model.extra_body,
     )

@@ -23,8 +23,8 @@ from starlette.routing import Route
 from runtime import keyring, state, weights
 from runtime.capability import Signer
 from runtime.host import HostServer, HostSpec, listen
+from runtime.models import ModelSettings
 from runtime.pool import HostView, Pool
-from runtime.sections import ModelSettings
 from runtime.settings import Settings, child_environment
 
 log = structlog.get_logger()

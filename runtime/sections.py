@@ -1,52 +1,48 @@
 """The config file's sections: their keys, types, defaults, and the rules across them.
 
 `docs/config.md` says what each key is for. A struct's `faults` are told together with those of its
-types (`check`).
+types (`check`). `[[models]]` is in `models`; environments are in `environments`.
 """
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
-from engines import registry
+from runtime.kinds import (
+    MIB,
+    Count,
+    Currency,
+    ModelId,
+    Name,
+    Number,
+    Port,
+    PortOrNone,
+    Price,
+    Seconds,
+    SecretName,
+    Share,
+    is_http_url,
+)
+from runtime.models import ClientTls, ModelSettings
 
-MIB = 1024 * 1024
 
-# One model name, a path-safe id. `@` and `/` because Cloudflare's names have them.
-ModelId = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}\Z",
-        description="letters, digits and @ . _ / - , up to 128, the first no punctuation but @",
-    ),
-]
-# A decimal in text, because a float can't hold a price. At most six places, and at most a million.
-Price = Annotated[
-    str,
-    Meta(
-        pattern=r"^([0-9]{1,6}(\.[0-9]{1,6})?|1000000(\.0{1,6})?)\Z",
-        description='a decimal in quotes, at most six places and a million, such as "0.10"',
-    ),
-]
-Currency = Annotated[
-    str, Meta(pattern=r"^[A-Z]{3}\Z", description='an ISO 4217 code, such as "USD"')
-]
-Name = Annotated[
-    str,
-    Meta(
-        pattern=r"^[a-z0-9_][a-z0-9_-]*\Z",
-        description="lowercase letters, digits, _ and - , the first no -",
-    ),
-]
-MAX_PORT = 65535
-Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
-Seconds = Annotated[float, Meta(gt=0, le=86400)]
-Count = Annotated[int, Meta(ge=1)]
+class ServerTls(Struct, frozen=True, kw_only=True):
+    """How a listener proves who it is. Files, in PEM; a change of them is noticed."""
+
+    cert: str = ""  # the chain, leaf first; empty: plain HTTP
+    key: str = ""
+    client_ca: str = ""  # callers must show a certificate of this authority
+    min_version: Literal["1.2", "1.3"] = "1.2"
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """A certificate needs its key, and the other way round."""
+        for one, other in (("cert", "key"), ("key", "cert"), ("client_ca", "cert")):
+            if found.get(one) and not found.get(other):
+                yield other, f"is missing beside `{one}`"
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -54,8 +50,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: Port = 8787
-    max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * MIB)] = 4 * MIB
     drain_s: Seconds = 30.0
+    tls: ServerTls = ServerTls()
+
+
+class AdminSettings(Struct, frozen=True, kw_only=True):
+    """The operator's listener. Its key is in the state folder."""
+
+    host: str = "127.0.0.1"
+    port: PortOrNone = 8788  # 0: none
+    tls: ServerTls = ServerTls()
 
 
 class RelaySettings(Struct, frozen=True, kw_only=True):
@@ -69,73 +73,124 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
 
 
 class HostSettings(Struct, frozen=True, kw_only=True):
-    """How hosts are watched."""
+    """How hosts are watched, and what they share."""
 
     start_s: Seconds = 120.0
     health_every_s: Seconds = 5.0
     health_timeout_s: Seconds = 10.0
     backoff_first_s: Seconds = 0.5
     backoff_max_s: Seconds = 30.0
+    max_failures: Count = 5  # in a row; then the model has failed
+    retry_failed_s: Seconds = 300.0  # after so long, a request has a failed model tried again
+    memory_bytes: Number = 0  # for all hosts together; 0: what this machine has
+    yield_s: Seconds = 10.0  # a model that waited so long for memory takes a busy one's
 
 
-class PriceSettings(Struct, frozen=True, kw_only=True):
-    """Prices per 1,000,000 tokens."""
+class NodeSettings(Struct, frozen=True, kw_only=True):
+    """This machine's node for gateways on other machines. They must show a certificate."""
 
+    host: str = "127.0.0.1"
+    port: PortOrNone = 0  # 0: only on this machine, through a socket
+    tls: ServerTls = ServerTls()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """Whoever may reach a node over the network is known by a certificate."""
+        tls = found.get("tls")
+        if found.get("port") and not (tls and tls.cert and tls.client_ca):
+            yield "tls", "a node on a port needs `cert`, `key` and `client_ca`"
+
+
+class RemoteNodeSettings(Struct, frozen=True, kw_only=True):
+    """A node on another machine, whose hosts this gateway uses."""
+
+    url: str
+    tls: ClientTls = ClientTls()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """The way to it is authenticated at both ends."""
+        url, tls = str(found.get("url") or ""), found.get("tls")
+        if "url" in found and not (is_http_url(url) and url.startswith("https://")):
+            yield "url", "expected an https:// URL"
+        if "tls" not in found or (tls and not tls.cert):
+            yield "tls.cert", "a remote node asks for a client certificate"
+
+
+class LimitSettings(Struct, frozen=True, kw_only=True):
+    """What one request, and all of them together, may take."""
+
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * MIB)] = 4 * MIB
+    max_requests: Count = 4096  # at once, in one gateway
+    wall_s: Seconds = 3600.0  # of one request, its waiting included
+
+
+class ObservabilitySettings(Struct, frozen=True, kw_only=True):
+    """What is written down of each request."""
+
+    enabled: bool = True
+    head_sampling_rate: Share = 1.0  # of the requests that succeed; the others are always told
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class CronSettings(Struct, frozen=True, kw_only=True):
+    """A job and when it runs, in UTC."""
+
+    cron: str  # five fields, as in crontab(5)
+    run: Literal["backup", "usage-export", "warm"]
+    to: str = ""  # backup, usage-export: the folder
+    keep: Count = 7  # backup: so many files
+    format: Literal["csv", "jsonl"] = "csv"  # usage-export
+    model: str = ""  # warm: the model to start
+
+
+class TriggerSettings(Struct, frozen=True, kw_only=True):
+    """What happens by the clock."""
+
+    crons: tuple[CronSettings, ...] = ()
+
+
+class SecretSettings(Struct, frozen=True, kw_only=True):
+    """The secrets that must be there. Their values are never in this file."""
+
+    required: tuple[SecretName, ...] = ()
+
+
+class ContractSettings(Struct, frozen=True, kw_only=True):
+    """What a tenant pays for a model instead of the list price, per 1,000,000 tokens."""
+
+    model: ModelId
     currency: Currency = "USD"
     input: Price = "0"
     cached_input: Price = "0"
     output: Price = "0"
 
 
-ATTACHED_KEYS = ("url", "upstream_model", "api_key_env", "extra_body")
-FOREIGN_KEYS = {
-    "openai": ("source", "path", "options"),
-    "embedded": ATTACHED_KEYS,
-    "fake": (*ATTACHED_KEYS, "source", "path"),
-}
+class TenantSettings(Struct, frozen=True, kw_only=True):
+    """What is said here of a tenant that `bulkhead tenants create` has made."""
 
-
-class ModelSettings(Struct, frozen=True, kw_only=True):
-    """One model: which engine answers for it, with which weights, at which price."""
-
-    id: ModelId
-    engine: Literal["embedded", "openai", "fake"]
-    owned_by: str = "bulkhead"
-    released: datetime.date = datetime.date(1970, 1, 1)
-    default_max_tokens: Count = 512
-    price: PriceSettings = PriceSettings()
-    # engines of our own
-    source: str = ""  # a packaged source of weights
-    path: str = ""  # or a folder in Hugging Face layout
-    options: dict[str, Any] = {}  # the engine's own
-    # an attached server
-    url: str = ""
-    upstream_model: str = ""
-    api_key_env: str = ""  # the environment variable that holds its key
-    cache_salt: bool = True  # send the tenant's salt, for engines that separate caches by it
-    extra_body: dict[str, Any] = {}  # merged into each request to it
-
-    @staticmethod
-    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """Which fields an engine needs."""
-        engine = found.get("engine", "")
-        for key in FOREIGN_KEYS.get(engine, ()):
-            if found.get(key):
-                yield key, f'means nothing to an engine "{engine}"; leave it out'
-        if engine == "openai":
-            if not _is_http_url(str(found.get("url"))):
-                yield "url", "an attached engine needs the http(s) URL of its /v1"
-        elif engine:
-            yield from registry.faults(engine, found)
+    name: str
+    origins: tuple[str, ...] = ()  # of web pages that may call with its keys (CORS)
+    prices: tuple[ContractSettings, ...] = ()
 
 
 class FileSettings(Struct, frozen=True, kw_only=True):
-    """The config file, as written."""
+    """The config file, as it stands for one environment."""
 
     name: Name = "bulkhead"
     server: ServerSettings = ServerSettings()
+    admin: AdminSettings = AdminSettings()
     relay: RelaySettings = RelaySettings()
     hosts: HostSettings = HostSettings()
+    node: NodeSettings = NodeSettings()
+    nodes: tuple[RemoteNodeSettings, ...] = ()
+    limits: LimitSettings = LimitSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
+    triggers: TriggerSettings = TriggerSettings()
+    routes: tuple[str, ...] = ()  # where this gateway answers, such as "ai.example.com/*"
+    vars: dict[str, Any] = {}  # for `${NAME}` in the values of this file
+    secrets: SecretSettings = SecretSettings()
+    tenants: tuple[TenantSettings, ...] = ()
     models: tuple[ModelSettings, ...] = ()
 
     @staticmethod
@@ -148,11 +203,3 @@ class FileSettings(Struct, frozen=True, kw_only=True):
         for i, id in enumerate(ids):
             if id is not None and id in ids[:i]:
                 yield f"models[{i}].id", f"{id!r} is used twice"
-
-
-def _is_http_url(text: str) -> bool:
-    try:
-        url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # a port that is no port
-        return False

@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from runtime.check import Report, convert
-from runtime.sections import MAX_PORT, FileSettings
+from runtime.kinds import MAX_PORT
+from runtime.sections import FileSettings
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ def load(
         config_path=str(path.absolute()) if path else "",
         state_dir=state.absolute(),
         dev=env.get("BULKHEAD_DEV") == "1",
-        secrets={m.api_key_env: env[m.api_key_env].strip() for m in file.models if m.api_key_env},
+        secrets={n: env[n].strip() for m in file.models if (n := m.api_key_secret)},
         root_secret=env.get("BULKHEAD_ROOT_SECRET", ""),
     )
     return settings, report
@@ -147,9 +148,11 @@ def _check_secrets(data: dict[str, Any], env: Mapping[str, str], report: Report)
     """Looks at the raw file, so that a missing secret is told even beside other faults."""
     models = data.get("models")
     for i, model in enumerate(models if isinstance(models, list) else []):
-        name = model.get("api_key_env") if isinstance(model, dict) else None
+        name = model.get("api_key_secret") if isinstance(model, dict) else None
         if isinstance(name, str) and name and not env.get(name):
-            report.error(f"models[{i}].api_key_env", f"the environment variable {name} is not set")
+            report.error(
+                f"models[{i}].api_key_secret", f"the environment variable {name} is not set"
+            )
 
 
 def _check_port(env: Mapping[str, str], report: Report) -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from engines.build.sources import SOURCES, is_present
-from runtime.sections import ModelSettings
+from runtime.models import ModelSettings
 from runtime.settings import Settings
 
 

@@ -15,7 +15,7 @@ from engines.fake import FakeEngine
 from gateway import errors, fields as wire, schema
 from gateway.cli import main
 from gateway.v1 import ROUTES
-from runtime import sections
+from runtime import models, sections
 from runtime.host_wire import HostRequest
 
 REPO = Path(__file__).resolve().parent.parent
@@ -33,8 +33,20 @@ SECTIONS = [
     sections.ServerSettings,
     sections.RelaySettings,
     sections.HostSettings,
-    sections.ModelSettings,
-    sections.PriceSettings,
+    sections.AdminSettings,
+    sections.NodeSettings,
+    sections.RemoteNodeSettings,
+    sections.ServerTls,
+    sections.LimitSettings,
+    sections.ObservabilitySettings,
+    sections.TriggerSettings,
+    sections.CronSettings,
+    sections.SecretSettings,
+    sections.TenantSettings,
+    sections.ContractSettings,
+    models.ModelSettings,
+    models.PriceSettings,
+    models.ClientTls,
 ]
 
 

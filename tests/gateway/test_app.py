@@ -26,7 +26,8 @@ from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate
 from runtime import keyring
 from runtime.host import HostServer
-from runtime.sections import FileSettings, ModelSettings
+from runtime.models import ModelSettings
+from runtime.sections import FileSettings
 from runtime.settings import Settings
 from runtime.state import StateInUse, own
 from tests.runtime.servers import running_node

@@ -24,7 +24,7 @@ id = "@cf/their/model"
 engine = "openai"
 url = "http://there/v1/"
 upstream_model = "name-there"
-api_key_env = "THERE_KEY"
+api_key_secret = "THERE_KEY"
 cache_salt = false
 extra_body = { cache_prompt = false }
 

@@ -25,14 +25,9 @@ from gateway.schema import decode_completion
 from gateway.transport import Reply
 from runtime import keyring
 from runtime.capability import Signer
+from runtime.models import ModelSettings
 from runtime.node import CAPABILITY_LABEL
-from runtime.sections import (
-    FileSettings,
-    HostSettings,
-    ModelSettings,
-    RelaySettings,
-    ServerSettings,
-)
+from runtime.sections import FileSettings, HostSettings, RelaySettings, ServerSettings
 from runtime.settings import Settings
 from runtime.state import node_socket
 from tests.runtime.servers import running_node

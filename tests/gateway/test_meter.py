@@ -35,7 +35,7 @@ from gateway.sse import Frame
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from runtime.sections import ModelSettings
+from runtime.models import ModelSettings
 from runtime.wire import Counts
 
 FINAL = Usage(7, 5, 3)

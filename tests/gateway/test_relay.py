@@ -28,7 +28,8 @@ from gateway.relay import Errand, Relay
 from gateway.schema import decode_chat, decode_completion
 from gateway.sse import Frame
 from runtime.capability import Signer
-from runtime.sections import ModelSettings, RelaySettings
+from runtime.models import ModelSettings
+from runtime.sections import RelaySettings
 from tests.runtime.upstream import Exchange, Upstream, upstream
 
 SETTINGS = RelaySettings(connect_s=1, start_s=1, first_byte_s=5, idle_s=5)
@@ -123,7 +124,7 @@ async def test_an_answer_has_ended_at_its_done(end: bytes) -> None:
 
 async def test_the_server_is_sent_its_own_model_name_and_key_and_our_limits() -> None:
     model = {
-        "upstream_model": "their-name", "api_key_env": "KEY", "default_max_tokens": 33,
+        "upstream_model": "their-name", "api_key_secret": "KEY", "default_max_tokens": 33,
         "extra_body": {"cache_prompt": False, "cache_salt": "operator"},
     }  # fmt: skip
     async with upstream(stream_ok) as server, relaying() as relay:

@@ -23,8 +23,9 @@ from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.tenants import create_key, create_tenant
 from runtime import keyring
+from runtime.models import ModelSettings
 from runtime.probe import client
-from runtime.sections import FileSettings, ModelSettings, RelaySettings
+from runtime.sections import FileSettings, RelaySettings
 from runtime.settings import Settings
 from tests.runtime.servers import serving
 from tests.runtime.upstream import Answer, Exchange, Upstream, upstream

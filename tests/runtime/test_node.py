@@ -18,9 +18,10 @@ import pytest
 
 from runtime import keyring
 from runtime.capability import Signer
+from runtime.models import ModelSettings
 from runtime.node import CAPABILITY_LABEL, Node
 from runtime.probe import client
-from runtime.sections import FileSettings, HostSettings, ModelSettings, ServerSettings
+from runtime.sections import FileSettings, HostSettings, ServerSettings
 from runtime.settings import Settings
 from runtime.state import node_socket
 from tests.runtime.servers import running_node

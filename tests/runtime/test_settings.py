@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from runtime import settings as config
-from runtime.sections import FileSettings, ModelSettings
+from runtime.models import ModelSettings
+from runtime.sections import FileSettings
 from runtime.settings import ConfigError, Settings, load, parse
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'
@@ -65,7 +66,7 @@ BROKEN: list[tuple[str, str, list[str]]] = [
     ("a port over the range", "[server]\nport = 65536\n" + MODEL, ["server.port"]),
     ("a port below it", "[server]\nport = -1\n" + MODEL, ["server.port"]),
     ("a boolean as port", "[server]\nport = true\n" + MODEL, ["server.port"]),
-    ("a tiny body limit", "[server]\nmax_body_bytes = 1\n" + MODEL, ["server.max_body_bytes"]),
+    ("a tiny body limit", "[limits]\nmax_body_bytes = 1\n" + MODEL, ["limits.max_body_bytes"]),
     ("no time at all", "[relay]\nidle_s = 0\n" + MODEL, ["relay.idle_s"]),
     ("endless time", "[relay]\nidle_s = inf\n" + MODEL, ["relay.idle_s"]),
     ("no number", "[relay]\nidle_s = nan\n" + MODEL, ["relay.idle_s"]),
@@ -127,14 +128,14 @@ def test_faults_of_meaning_and_of_shape_come_together() -> None:
 
 
 def test_a_missing_secret_is_told_with_the_other_faults(tmp_path: Path) -> None:
-    text = ATTACHED + 'api_key_env = "NOT_SET"\n' + MODEL + MODEL
-    assert set(faults(text, {}, tmp_path)) == {"models[0].api_key_env", "models[2].id"}
+    text = ATTACHED + 'api_key_secret = "NOT_SET"\n' + MODEL + MODEL
+    assert set(faults(text, {}, tmp_path)) == {"models[0].api_key_secret", "models[2].id"}
 
 
 def test_a_missing_secret_names_its_variable(tmp_path: Path) -> None:
-    (tmp_path / "b.toml").write_text(ATTACHED + 'api_key_env = "THE_KEY"\n')
+    (tmp_path / "b.toml").write_text(ATTACHED + 'api_key_secret = "THE_KEY"\n')
     for environ in ({}, {"THE_KEY": ""}):
-        with pytest.raises(ConfigError, match=r"models\[0\]\.api_key_env: .*THE_KEY is not set"):
+        with pytest.raises(ConfigError, match=r"models\[0\]\.api_key_secret: .*THE_KEY is not set"):
             load(tmp_path / "b.toml", tmp_path, environ=environ)
     settings, _ = load(tmp_path / "b.toml", tmp_path, environ={"THE_KEY": "k"})
     assert settings.secrets == {"THE_KEY": "k"}
@@ -238,7 +239,7 @@ def test_a_port_of_the_environment_that_can_t_be_is_a_fault(tmp_path: Path, port
 
 def test_no_secret_shows_in_a_repr(tmp_path: Path) -> None:
     settings = Settings(
-        file=FileSettings(models=(ModelSettings(id="m", engine="openai", api_key_env="K"),)),
+        file=FileSettings(models=(ModelSettings(id="m", engine="openai", api_key_secret="K"),)),
         config_path="c",
         state_dir=tmp_path,
         secrets={"K": "sk-canary"},

@@ -1,0 +1,67 @@
+"""The kinds of value that the config file holds: patterns and bounds, and what each expects."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from msgspec import Meta
+
+MIB = 1024 * 1024
+
+# One model name, a path-safe id. `@` and `/` because Cloudflare's names have them.
+ModelId = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}\Z",
+        description="letters, digits and @ . _ / - , up to 128, the first no punctuation but @",
+    ),
+]
+# A decimal in text, because a float can't hold a price. At most six places, and at most a million.
+Price = Annotated[
+    str,
+    Meta(
+        pattern=r"^([0-9]{1,6}(\.[0-9]{1,6})?|1000000(\.0{1,6})?)\Z",
+        description='a decimal in quotes, at most six places and a million, such as "0.10"',
+    ),
+]
+Currency = Annotated[
+    str, Meta(pattern=r"^[A-Z]{3}\Z", description='an ISO 4217 code, such as "USD"')
+]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9_][a-z0-9_-]*\Z",
+        description="lowercase letters, digits, _ and - , the first no -",
+    ),
+]
+MAX_PORT = 65535
+Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Count = Annotated[int, Meta(ge=1)]
+PortOrNone = Annotated[int, Meta(ge=0, le=MAX_PORT, description="a port, or 0 for none")]
+Number = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+SecretName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z",
+        description="the name of a secret: letters, digits and _ , the first no digit",
+    ),
+]
+OptionalSecret = Annotated[
+    str,
+    Meta(
+        pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?\Z",
+        description="the name of a secret: letters, digits and _ , the first no digit",
+    ),
+]
+
+
+def is_http_url(text: str) -> bool:
+    """Whether a server can be called there."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is no port
+        return False
