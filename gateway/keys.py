@@ -1,5 +1,6 @@
-"""API keys as text: `bh_live_`, 32 random base62 characters, 6 characters of checksum.
+"""Keys as text: a prefix, 32 random base62 characters, 6 characters of checksum.
 
+A tenant's API key begins with `bh_live_`, the operator's admin key with `bh_admin_`.
 The checksum (CRC-32 of all that stands before it) lets a typing error fail without a look-up and
 makes scanning for leaked keys exact. It's no secret: what is stored is an HMAC of the whole key.
 """
@@ -13,23 +14,24 @@ import string
 import zlib
 
 PREFIX = "bh_live_"
+ADMIN_PREFIX = "bh_admin_"
 PEPPER_LABEL = "key-pepper"  # of the keyring: what `digest` is keyed with
 RANDOM_LEN = 32  # 190 bits
 CHECKSUM_LEN = 6  # 62**6 > 2**32
 
 _BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_SHAPE = re.compile(f"{PREFIX}[0-9A-Za-z]{{{RANDOM_LEN + CHECKSUM_LEN}}}")
+_SHAPE = re.compile(f"[0-9A-Za-z]{{{RANDOM_LEN + CHECKSUM_LEN}}}")
 
 
-def mint() -> str:
-    """A new key. Whoever gets it sees it once: we keep only its digest and its hint."""
-    body = PREFIX + "".join(secrets.choice(_BASE62) for _ in range(RANDOM_LEN))
+def mint(prefix: str = PREFIX) -> str:
+    """A new key. Whoever gets a tenant's sees it once: we keep only its digest and its hint."""
+    body = prefix + "".join(secrets.choice(_BASE62) for _ in range(RANDOM_LEN))
     return body + _checksum(body)
 
 
-def well_formed(secret: str) -> bool:
+def well_formed(secret: str, prefix: str = PREFIX) -> bool:
     """Whether this can be a key of ours at all: prefix, alphabet, length and checksum."""
-    if not _SHAPE.fullmatch(secret):
+    if not (secret.startswith(prefix) and _SHAPE.fullmatch(secret, len(prefix))):
         return False
     body, checksum = secret[:-CHECKSUM_LEN], secret[-CHECKSUM_LEN:]
     return checksum == _checksum(body)
@@ -42,7 +44,8 @@ def digest(pepper: bytes, secret: str) -> bytes:
 
 def hint(secret: str) -> str:
     """Enough of a key for its owner to know it again: `bh_live_abcd…wxyz`."""
-    return f"{secret[: len(PREFIX) + 4]}…{secret[-4:]}"
+    shown = secret.rindex("_") + 1 + 4
+    return f"{secret[:shown]}…{secret[-4:]}"
 
 
 def _checksum(body: str) -> str:

@@ -52,3 +52,13 @@ def test_a_digest_depends_on_the_pepper_and_on_the_whole_key() -> None:
 
 def test_a_hint_shows_four_characters_at_each_end() -> None:
     assert keys.hint(SECRET) == "bh_live_0123…6lJp"
+
+
+def test_an_admin_key_has_a_prefix_of_its_own_and_neither_passes_for_the_other() -> None:
+    secret = keys.mint(keys.ADMIN_PREFIX)
+    assert len(secret) == 47
+    assert keys.well_formed(secret, keys.ADMIN_PREFIX)
+    assert not keys.well_formed(secret)
+    assert not keys.well_formed(keys.mint(), keys.ADMIN_PREFIX)
+    assert not keys.well_formed("bh_admin_" + secret.removeprefix("bh_admin_")[::-1], "bh_admin_")
+    assert keys.hint(secret) == f"{secret[:13]}…{secret[-4:]}"
