@@ -5,6 +5,7 @@ The only module that reads the environment. Each part of the product is handed i
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     file: FileSettings
     config_path: str
     state_dir: Path
+    env: str = ""  # the environment of the file that was chosen; empty: its top
+    variables: tuple[str, ...] = ()  # "NAME:value", as the command line gave them
     dev: bool = False
     secrets: dict[str, str] = {}
     root_secret: str = ""
@@ -77,32 +80,39 @@ def parse(
     return _with_environment(file, environ), report
 
 
-def load(
+def load(  # noqa: PLR0913 - one argument an option, and two for tests
     config: Path | None = None,
     state_dir: Path | None = None,
     *,
+    env: str | None = None,
+    variables: tuple[str, ...] | None = None,
+    dev: bool | None = None,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> tuple[Settings, Report]:
     """Settings from arguments, then the environment, then the folder one stands in."""
-    env = os.environ if environ is None else environ
+    environ = os.environ if environ is None else environ
     here = cwd or Path.cwd()
-    path = config or _path_from(env, "BULKHEAD_CONFIG") or find_config(here)
+    path = config or _path_from(environ, "BULKHEAD_CONFIG") or find_config(here)
     if path is not None and not path.is_file():
         report = Report()
         report.error("", "no such file")
         raise ConfigError(str(path), report)
     source = str(path) if path else "the built-in configuration"
-    file, report = parse(path.read_bytes() if path else _built_in(), source, env)
+    file, report = parse(path.read_bytes() if path else _built_in(), source, environ)
     home = project_folder(path) if path else here
-    state = state_dir or _path_from(env, "BULKHEAD_STATE") or home / ".bulkhead"
+    chosen = environ.get("BULKHEAD_ENV", "") if env is None else env
+    folder = f".bulkhead-{chosen}" if chosen else ".bulkhead"
+    state = state_dir or _path_from(environ, "BULKHEAD_STATE") or home / folder
     settings = Settings(
         file=file,
         config_path=str(path.absolute()) if path else "",
         state_dir=state.absolute(),
-        dev=env.get("BULKHEAD_DEV") == "1",
-        secrets={n: env[n].strip() for m in file.models if (n := m.api_key_secret)},
-        root_secret=env.get("BULKHEAD_ROOT_SECRET", ""),
+        env=chosen,
+        variables=_variables_from(environ) if variables is None else variables,
+        dev=environ.get("BULKHEAD_DEV") == "1" if dev is None else dev,
+        secrets={n: environ[n].strip() for m in file.models if (n := m.api_key_secret)},
+        root_secret=environ.get("BULKHEAD_ROOT_SECRET", ""),
     )
     return settings, report
 
@@ -112,6 +122,8 @@ def child_environment(settings: Settings, **extra: str) -> dict[str, str]:
     env = dict(os.environ)
     env |= {
         "BULKHEAD_STATE": str(settings.state_dir),
+        "BULKHEAD_ENV": settings.env,
+        "BULKHEAD_VARS": json.dumps(settings.variables),
         "BULKHEAD_DEV": "1" if settings.dev else "0",
         "BULKHEAD_HOST": settings.file.server.host,
         "BULKHEAD_PORT": str(settings.file.server.port),
@@ -128,6 +140,11 @@ def export_to_children(settings: Settings) -> None:
 
 def _path_from(env: Mapping[str, str], name: str) -> Path | None:
     return Path(env[name]) if env.get(name) else None
+
+
+def _variables_from(env: Mapping[str, str]) -> tuple[str, ...]:
+    """What `child_environment` said of --var."""
+    return tuple(json.loads(env.get("BULKHEAD_VARS") or "[]"))
 
 
 def _built_in() -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 import json
-from pathlib import Path
 
 import click
 
 from gateway import tenants as accounts
-from gateway.cli.options import database, load, places, table
+from gateway.cli.options import Places, database, load, places, table
 from gateway.keys import PEPPER_LABEL
 from runtime import keyring
 from runtime.settings import Settings
@@ -31,9 +30,9 @@ def tenants() -> None:
 @click.argument("name")
 @places
 @as_json
-def create_tenant(name: str, config: Path | None, state_dir: Path | None, as_json: bool) -> None:
+def create_tenant(name: str, places: Places, as_json: bool) -> None:
     """Add a tenant."""
-    with database(load(config, state_dir)) as db:
+    with database(load(places)) as db:
         tenant = accounts.create_tenant(db, name)
     if as_json:
         click.echo(json.dumps({"id": tenant.id, "name": tenant.name}))
@@ -45,9 +44,9 @@ def create_tenant(name: str, config: Path | None, state_dir: Path | None, as_jso
 @tenants.command("list")
 @places
 @as_json
-def list_tenants(config: Path | None, state_dir: Path | None, as_json: bool) -> None:
+def list_tenants(places: Places, as_json: bool) -> None:
     """All tenants."""
-    with database(load(config, state_dir), create=False) as db:
+    with database(load(places), create=False) as db:
         found = accounts.list_tenants(db)
     if as_json:
         rows = [{"id": t.id, "name": t.name, "demo": t.is_demo} for t in found]
@@ -67,11 +66,9 @@ def keys() -> None:
 @click.option("--name", default="default", show_default=True, help="What the key is for.")
 @places
 @as_json
-def create_key(
-    tenant: str, name: str, config: Path | None, state_dir: Path | None, as_json: bool
-) -> None:
+def create_key(tenant: str, name: str, places: Places, as_json: bool) -> None:
     """Add a key to TENANT. The secret is shown now and never again."""
-    settings = load(config, state_dir)
+    settings = load(places)
     with database(settings) as db:
         key, secret = accounts.create_key(db, tenant, name, pepper(settings))
     if as_json:
@@ -87,9 +84,9 @@ def create_key(
 @click.argument("tenant")
 @places
 @as_json
-def list_keys(tenant: str, config: Path | None, state_dir: Path | None, as_json: bool) -> None:
+def list_keys(tenant: str, places: Places, as_json: bool) -> None:
     """The keys of TENANT, without their secrets."""
-    with database(load(config, state_dir), create=False) as db:
+    with database(load(places), create=False) as db:
         found = accounts.list_keys(db, tenant)
     if as_json:
         rows = [
@@ -111,9 +108,9 @@ def list_keys(tenant: str, config: Path | None, state_dir: Path | None, as_json:
 @keys.command("revoke")
 @click.argument("key_id")
 @places
-def revoke_key(key_id: str, config: Path | None, state_dir: Path | None) -> None:
+def revoke_key(key_id: str, places: Places) -> None:
     """End a key, at once and for good."""
-    with database(load(config, state_dir), create=False) as db:
+    with database(load(places), create=False) as db:
         key = accounts.revoke_key(db, key_id)
     click.echo(f"Revoked {key.id} ({key.hint}).")
 

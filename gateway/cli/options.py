@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import functools
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,55 +30,130 @@ class NoState(Exception):
     """There is nothing to read yet."""
 
 
-# Faults that a person can mend: told in their own words, without a traceback.
-TOLD = (
-    NoState,
-    ConfigError,
-    StateInUse,
-    BadRootSecret,
-    WeightsUnavailable,
-    TenantError,
-    StoreError,
-    PortInUse,
-    GatewayFailed,
-)
+class Unreachable(Exception):
+    """What a command has to ask doesn't answer. The message says where it was looked for."""
+
+
+class Refused(Exception):
+    """The other side doesn't accept our key."""
+
+
+class Exit(enum.IntEnum):
+    """What a command ends with; `docs/operating.md` says so to operators."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2  # click's own
+    CONFIG = 3
+    IN_USE = 4
+    UNREACHABLE = 5
+    REFUSED = 6
+
+
+# Faults that a person can mend: told in their own words, without a traceback. The one table.
+EXIT_CODES: dict[type[Exception], Exit] = {
+    NoState: Exit.FAILED,
+    ConfigError: Exit.CONFIG,
+    StateInUse: Exit.IN_USE,
+    PortInUse: Exit.IN_USE,
+    Unreachable: Exit.UNREACHABLE,
+    Refused: Exit.REFUSED,
+    BadRootSecret: Exit.FAILED,
+    WeightsUnavailable: Exit.FAILED,
+    TenantError: Exit.FAILED,
+    StoreError: Exit.FAILED,
+    GatewayFailed: Exit.FAILED,
+    OSError: Exit.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Which installation a command is about, as the command line says it. None: not said."""
+
+    config: Path | None = None
+    env: str | None = None
+    state_dir: Path | None = None
+    variables: tuple[str, ...] = ()  # "NAME:value"
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-def places(command: F) -> F:
-    """Adds --config and --state, and turns our own errors into one message and exit code 1."""
-
-    @click.option(
+PLACES = (
+    click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
         help="The config file. Default: bulkhead.toml or config/bulkhead.toml, here or above.",
-    )
-    @click.option(
+    ),
+    click.option(
+        "--env",
+        "-e",
+        help="The environment of the config: [env.NAME]. Empty: the top of the file.",
+    ),
+    click.option(
         "--state",
         "state_dir",
         type=click.Path(file_okay=False, path_type=Path),
         help="The folder of database, keys and weights. Default: .bulkhead beside the config.",
-    )
+    ),
+    click.option(
+        "--var",
+        "variables",
+        multiple=True,
+        metavar="NAME:VALUE",
+        callback=lambda _context, _option, given: _variables(given),
+        help="A variable, instead of the one in [vars]. May be given several times.",
+    ),
+)
+
+
+def places(command: F) -> F:
+    """Adds --config, --env, --state and --var, handed on as one argument `places`.
+
+    Turns our own errors into one message and its exit code.
+    """
+
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        given = {field.name: kwargs.pop(field.name) for field in fields(Places)}
         try:
-            return command(*args, **kwargs)
-        except TOLD as fault:
-            raise click.ClickException(str(fault)) from None
-        except OSError as fault:
-            where = f"{fault.filename}: " if fault.filename else ""
-            raise click.ClickException(f"{where}{fault.strerror or fault}") from None
+            return command(*args, places=Places(**given), **kwargs)
+        except tuple(EXIT_CODES) as fault:
+            raise Told(fault) from None
 
+    for option in reversed(PLACES):
+        wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
 
 
-def load(config_path: Path | None, state_dir: Path | None) -> Settings:
-    """The settings, with warnings told on stderr."""
-    settings, report = config.load(config_path, state_dir)
+class Told(click.ClickException):
+    """A fault in a sentence, with the exit code of its kind."""
+
+    def __init__(self, fault: Exception) -> None:
+        text = str(fault)
+        if isinstance(fault, OSError):
+            where = f"{fault.filename}: " if fault.filename else ""
+            text = where + (fault.strerror or text)
+        super().__init__(text)
+        code = next(code for kind, code in EXIT_CODES.items() if isinstance(fault, kind))
+        self.exit_code = code  # type: ignore[misc] # click reads the instance's
+
+
+def load(places: Places, *, dev: bool | None = None) -> Settings:
+    """The settings, with warnings told on stderr. `dev` has `.dev.vars` read."""
+    settings, report = config.load(
+        places.config, places.state_dir, env=places.env, variables=places.variables, dev=dev
+    )
     for warning in report.warnings:
         click.echo(f"warning: {warning}", err=True)
     return settings
+
+
+def _variables(given: tuple[str, ...]) -> tuple[str, ...]:
+    for text in given:
+        if not re.match(r"[A-Za-z_][A-Za-z0-9_]*:", text):
+            raise click.BadParameter(f"{text!r} is not NAME:VALUE")
+    return given
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
@@ -15,7 +14,7 @@ import httpx
 import msgspec
 
 from gateway.cli.accounts import pepper
-from gateway.cli.options import database, load, places
+from gateway.cli.options import Places, database, load, places
 from gateway.demo import demo_key
 from gateway.server import GatewayFailed, NodeThread, own_port, run_gateway
 from runtime import logs, state, weights
@@ -41,9 +40,9 @@ def listener(command: F) -> F:
 @click.command()
 @listener
 @places
-def dev(host: str | None, port: int | None, config: Path | None, state_dir: Path | None) -> None:
+def dev(host: str | None, port: int | None, places: Places) -> None:
     """Serve on this machine with a demo tenant, whose key is printed."""
-    settings = _settings(config, state_dir, host, port, dev=True)
+    settings = _settings(places, host, port, dev=True)
     with _port(settings), state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         with database(settings) as db:
@@ -54,9 +53,9 @@ def dev(host: str | None, port: int | None, config: Path | None, state_dir: Path
 @click.command()
 @listener
 @places
-def serve(host: str | None, port: int | None, config: Path | None, state_dir: Path | None) -> None:
+def serve(host: str | None, port: int | None, places: Places) -> None:
     """Serve: the gateway, and the node with its hosts."""
-    settings = _settings(config, state_dir, host, port, dev=False)
+    settings = _settings(places, host, port, dev=False)
     with _port(settings), state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         _migrate(settings)
@@ -66,11 +65,9 @@ def serve(host: str | None, port: int | None, config: Path | None, state_dir: Pa
 @click.command()
 @listener
 @places
-def gateway(
-    host: str | None, port: int | None, config: Path | None, state_dir: Path | None
-) -> None:
+def gateway(host: str | None, port: int | None, places: Places) -> None:
     """Run the gateway alone, in front of the node that runs on the same state folder."""
-    settings = _settings(config, state_dir, host, port, dev=False)
+    settings = _settings(places, host, port, dev=False)
     with _port(settings):
         _migrate(settings)
         run_gateway(settings, lambda: _announce(settings))
@@ -78,24 +75,22 @@ def gateway(
 
 @click.command()
 @places
-def node(config: Path | None, state_dir: Path | None) -> None:
+def node(places: Places) -> None:
     """Run this machine's hosts alone; `bulkhead gateway` finds them by the state folder."""
     logs.configure()
-    settings = load(config, state_dir)
+    settings = load(places)
     with state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         asyncio.run(_node_until_signal(settings))
 
 
-def _settings(
-    config: Path | None, state_dir: Path | None, host: str | None, port: int | None, *, dev: bool
-) -> Settings:
+def _settings(places: Places, host: str | None, port: int | None, *, dev: bool) -> Settings:
     logs.configure()
-    settings = load(config, state_dir)
+    settings = load(places, dev=dev)
     server = settings.file.server
     server = msgspec.structs.replace(server, host=host or server.host, port=port or server.port)
     file = msgspec.structs.replace(settings.file, server=server)
-    return msgspec.structs.replace(settings, file=file, dev=dev)
+    return msgspec.structs.replace(settings, file=file)
 
 
 def _port(settings: Settings) -> IO[str]:

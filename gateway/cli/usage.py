@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 from gateway import tenants as accounts
-from gateway.cli.options import database, load, places
+from gateway.cli.options import Places, database, load, places
 from gateway.export import export
 from gateway.store.connection import DATABASE
 
@@ -55,17 +55,16 @@ def usage() -> None:
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: stdout."
 )
 @places
-def export_usage(  # noqa: PLR0913 - one argument an option
+def export_usage(
     tenant: str | None,
     fmt: Literal["csv", "jsonl"],
     start: int,
     end: int,
     output: Path | None,
-    config: Path | None,
-    state_dir: Path | None,
+    places: Places,
 ) -> None:
     """One row for each closed record, billed or not, in a fixed order."""
-    settings = load(config, state_dir)
+    settings = load(places)
     if start >= end:
         raise click.UsageError("--from must be before --to")
     with database(settings, create=False) as db:

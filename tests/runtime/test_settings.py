@@ -208,9 +208,9 @@ def test_the_config_is_searched_upwards_and_in_config_folders(tmp_path: Path) ->
 
 
 def test_a_config_that_isn_t_there_is_told_by_name(tmp_path: Path) -> None:
-    for given in ({"config": tmp_path / "no.toml"}, {"config": tmp_path}):
+    for path in (tmp_path / "no.toml", tmp_path):
         with pytest.raises(ConfigError, match="no such file"):
-            load(environ={}, **given)
+            load(path, environ={})
     with pytest.raises(ConfigError, match=r"no\.toml has 1 fault"):
         load(environ={"BULKHEAD_CONFIG": str(tmp_path / "no.toml")})
 
