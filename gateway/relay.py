@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from gateway.attached import AttachedServers
 from gateway.catalog import Deployment
 from gateway.errors import Unavailable, UpstreamFailed, UpstreamTimeout
 from gateway.hosts import HostDirectory, Place
@@ -32,7 +33,7 @@ from gateway.sse import (
     read_native,
     read_usage,
 )
-from gateway.transport import Broken, ConnectFailed, Reply, Transport
+from gateway.transport import Broken, ConnectFailed, Reply
 from gateway.upstream_errors import refusal_of
 from runtime.capability import Signer
 from runtime.sections import RelaySettings
@@ -81,13 +82,18 @@ class Relay:
     """Sends errands to hosts of the node, and to servers attached by URL."""
 
     def __init__(
-        self, hosts: HostDirectory, signer: Signer, salt_key: bytes, settings: RelaySettings
+        self,
+        hosts: HostDirectory,
+        attached: AttachedServers,
+        signer: Signer,
+        salt_key: bytes,
+        settings: RelaySettings,
     ) -> None:
         self._hosts = hosts
+        self._attached = attached
         self._signer = signer
         self._salt_key = salt_key
         self._settings = settings
-        self._attached: dict[str, Place] = {}
 
     async def stream(self, errand: Errand) -> AsyncGenerator[list[Frame]]:
         """The answer's frames, as many at a time as came together. Raises Refusal.
@@ -120,11 +126,6 @@ class Relay:
         except (Broken, BadFrame) as fault:
             raise _broken(errand, str(fault)) from None
 
-    async def aclose(self) -> None:
-        """Close the connections to attached servers."""
-        for place in self._attached.values():
-            await place.transport.aclose()
-
     @asynccontextmanager
     async def _reply(self, errand: Errand) -> AsyncIterator[Reply]:
         """The engine's answer, its status 200. Raises Refusal."""
@@ -153,14 +154,9 @@ class Relay:
                 return
 
     async def _place(self, deployment: Deployment, avoid: str) -> Place:
-        if not deployment.is_attached:
-            return await self._hosts.place(deployment.id, self._settings.start_s, avoid=avoid)
-        place = self._attached.get(deployment.id)
-        if place is None:
-            transport = Transport(connect_s=self._settings.connect_s)
-            place = Place(deployment.id, deployment.url, transport)
-            self._attached[deployment.id] = place
-        return place
+        if deployment.is_attached:
+            return self._attached.place(deployment, self._settings.connect_s)
+        return await self._hosts.place(deployment.id, self._settings.start_s, avoid=avoid)
 
     def _request(self, errand: Errand, place: Place) -> tuple[str, str, dict[str, str], bytes]:
         deployment, body = errand.deployment, errand.ask.engine_body()

@@ -137,15 +137,19 @@ class Transport(httpx.AsyncBaseTransport):
         )
 
     async def retire(self) -> None:
-        """Close once the running exchanges have ended: their host is draining, or gone."""
+        """Close once the running exchanges have ended: their host is draining, or gone.
+
+        One that begins after all opens a connection again, and closes it behind itself.
+        """
         self._retired = True
         if not self._in_flight:
             await self.aclose()
 
     async def aclose(self) -> None:
         """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
             await asyncio.sleep(0)  # let aiohttp's transports see the close
 
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 import uvicorn
 
-from gateway import app as module
+from gateway import parts as module
 from gateway.app import create_app, open_env, readiness
 from gateway.demo import demo_key
 from gateway.env import Env

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.attached import AttachedServers
 from gateway.catalog import catalog_of
 from gateway.errors import Unavailable
 from gateway.hosts import HostDirectory, Place
@@ -124,7 +125,7 @@ async def test_a_request_that_finds_nobody_listening_goes_to_the_next_host(
         Path(directory._views["echo"].socket).unlink()
         os.kill(directory._views["echo"].pid, signal.SIGKILL)
         signer = Signer(keyring.load(settings.state_dir).derive(CAPABILITY_LABEL))
-        relay = Relay(directory, signer, b"salt", RelaySettings(start_s=20))
+        relay = Relay(directory, AttachedServers(), signer, b"salt", RelaySettings(start_s=20))
         ask = decode_completion(b'{"model":"echo","prompt":"abc","max_tokens":4}')
         deployment = catalog_of(settings.file.models, {}).deployment("echo")
         errand = Errand(ask, deployment, "d", "req_1")

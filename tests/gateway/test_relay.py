@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.attached import AttachedServers
 from gateway.catalog import catalog_of
 from gateway.errors import (
     BadRequest,
@@ -55,12 +56,11 @@ def text(content: str, finish: str | None = None) -> dict[str, Any]:
 
 @asynccontextmanager
 async def relaying(settings: RelaySettings = SETTINGS) -> AsyncIterator[Relay]:
-    signer = Signer(bytes(32))
-    relay = Relay(HostDirectory("/nowhere.sock", 1), signer, b"salt key", settings)
+    hosts, attached = HostDirectory("/nowhere.sock", 1), AttachedServers()
     try:
-        yield relay
+        yield Relay(hosts, attached, Signer(bytes(32)), b"salt key", settings)
     finally:
-        await relay.aclose()
+        await attached.aclose()
 
 
 def errand(server: Upstream, domain: str = "d", model: Any = None, **changes: Any) -> Errand:

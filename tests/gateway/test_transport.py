@@ -234,13 +234,24 @@ async def test_a_retired_transport_lets_running_exchanges_end_and_then_closes() 
 
     async with between(answer) as (server, transport):
         async with transport.send("POST", f"{server.url}/", {}, b"") as reply:
+            session = transport._session
+            assert session is not None
             await transport.retire()
             chunks = reply.chunks()
             await anext(chunks)
             go.set()
             assert b'"n": 2' in b"".join([chunk async for chunk in chunks])
-        assert transport._session is not None
-        assert transport._session.closed
+        assert session.closed
+
+
+async def test_a_request_that_comes_late_to_a_retired_transport_is_answered() -> None:
+    """It was given this way before; the way is closed again behind it."""
+    async with between(echo) as (server, transport):
+        await ask(server, transport, b"early")
+        await transport.retire()
+        assert transport._session is None
+        assert await ask(server, transport, b"late") == b"late"
+        assert transport._session is None
 
 
 async def test_the_httpx_face_answers_and_streams() -> None:

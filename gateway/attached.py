@@ -1,0 +1,56 @@
+"""The servers attached by URL: a transport for each way to reach one.
+
+A way lives for as long as the configuration has it, through any number of reloads, and then until
+its last answer has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gateway.catalog import Deployment
+from gateway.hosts import Place
+from gateway.transport import Transport
+
+
+class Way(NamedTuple):
+    """What makes one transport differ from another."""
+
+    url: str
+    connect_s: float
+
+
+def way_to(deployment: Deployment, connect_s: float) -> Way:
+    """How the server of a deployment is reached."""
+    return Way(deployment.url, connect_s)
+
+
+class AttachedServers:
+    """The ways that are open. Models on one server share one."""
+
+    def __init__(self) -> None:
+        self._transports: dict[Way, Transport] = {}
+
+    def place(self, deployment: Deployment, connect_s: float) -> Place:
+        """Where a request to this deployment goes. Opens nothing by itself."""
+        way = way_to(deployment, connect_s)
+        transport = self._transports.get(way)
+        if transport is None:
+            transport = self._transports[way] = Transport(connect_s=way.connect_s)
+        return Place(deployment.id, deployment.url, transport)
+
+    async def keep(self, ways: Iterable[Way]) -> None:
+        """Let all other ways go; what runs there may end.
+
+        A request of before, that has yet to be sent, may still open one of them again. It is then
+        let go the next time.
+        """
+        for way in self._transports.keys() - set(ways):
+            await self._transports.pop(way).retire()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        for transport in self._transports.values():
+            await transport.aclose()
+        self._transports.clear()

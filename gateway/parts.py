@@ -1,0 +1,147 @@
+"""What a gateway process has for as long as it lives; an Env is made of it, and of settings.
+
+Settings change while requests run. So what they can't change (the store, the keys' directory, the
+connections) is opened once, and whatever they say is in the Env: a new one for each deployment,
+given to the requests that come after it. Nothing of an old Env needs to be closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import structlog
+from anyio import CapacityLimiter, to_thread
+
+from gateway.attached import AttachedServers, way_to
+from gateway.auth import Authenticator
+from gateway.catalog import catalog_of
+from gateway.clock import SYSTEM_CLOCK
+from gateway.env import Env
+from gateway.events import EventSender
+from gateway.hosts import HostDirectory
+from gateway.ids import new_id
+from gateway.keys import PEPPER_LABEL
+from gateway.ledger import Ledger
+from gateway.relay import Relay
+from gateway.store.connection import DATABASE
+from gateway.store.directory import KeyDirectory
+from gateway.store.migrate import migrate
+from gateway.store.writer import Writer
+from runtime import keyring, state
+from runtime.capability import Signer
+from runtime.node import CAPABILITY_LABEL
+from runtime.settings import Settings
+
+log = structlog.get_logger()
+
+LOCK_WAIT_S = 10.0
+REPORT_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts that all Envs of a process share."""
+
+    auth: Authenticator
+    directory: KeyDirectory
+    events: EventSender
+    hosts: HostDirectory
+    attached: AttachedServers
+    ledger: Ledger
+    signer: Signer
+    salt_key: bytes
+    database: Path
+    report_threads: CapacityLimiter
+
+    def env(self, settings: Settings) -> Env:
+        """What requests are given under these settings."""
+        relay_settings = settings.file.relay
+        return Env(
+            auth=self.auth,
+            catalog=catalog_of(settings.file.models, settings.secrets),
+            clock=SYSTEM_CLOCK,
+            directory=self.directory,
+            events=self.events,
+            hosts=self.hosts,
+            ledger=self.ledger,
+            relay=Relay(self.hosts, self.attached, self.signer, self.salt_key, relay_settings),
+            database=self.database,
+            report_threads=self.report_threads,
+            max_body_bytes=settings.file.limits.max_body_bytes,
+            keep_alive_s=relay_settings.keep_alive_s,
+        )
+
+    async def let_go(self, settings: Settings) -> None:
+        """Close what these settings, in force by now, have no use for. Running answers may end."""
+        models = catalog_of(settings.file.models, settings.secrets)
+        connect_s = settings.file.relay.connect_s
+        await self.attached.keep(way_to(model, connect_s) for model in models)
+
+
+@asynccontextmanager
+async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
+    """Open the parts, in the order they need each other; close them in reverse."""
+    root = keyring.load(settings.state_dir, settings.root_secret)
+    database = settings.state_dir / DATABASE
+    async with AsyncExitStack() as stack:
+        stack.enter_context(await _own_store(settings))
+        await to_thread.run_sync(migrate, database)
+        writer = Writer(database)
+        writer.start()
+        stack.push_async_callback(to_thread.run_sync, writer.close)
+        ledger = Ledger(writer, SYSTEM_CLOCK, boot_id=new_id("boot"))
+        if orphans := await ledger.reap_orphans():
+            log.warning("orphans_reaped", records=orphans)
+        directory = KeyDirectory(database, SYSTEM_CLOCK, include_demo=settings.dev)
+        await directory.refresh_if_changed()
+        await stack.enter_async_context(running(directory.watch(asyncio.Event())))
+        connect_s = settings.file.relay.connect_s
+        hosts = HostDirectory(str(state.node_socket(settings.state_dir)), connect_s)
+        stack.push_async_callback(hosts.aclose)
+        await stack.enter_async_context(running(hosts.follow()))
+        attached = AttachedServers()
+        stack.push_async_callback(attached.aclose)
+        events = EventSender(state.events_socket(settings.state_dir), SYSTEM_CLOCK)
+        stack.callback(events.close)
+        pepper, domain_key = root.derive(PEPPER_LABEL), root.derive("domain")
+        yield Parts(
+            auth=Authenticator(directory, SYSTEM_CLOCK, pepper, domain_key),
+            directory=directory,
+            events=events,
+            hosts=hosts,
+            attached=attached,
+            ledger=ledger,
+            signer=Signer(root.derive(CAPABILITY_LABEL)),
+            salt_key=root.derive("cache-salt"),
+            database=database,
+            report_threads=CapacityLimiter(REPORT_THREADS),
+        )
+
+
+async def _own_store(settings: Settings) -> IO[str]:
+    """Be the one gateway of this SQLite store; one that was just killed may take a moment to go."""
+    deadline = asyncio.get_running_loop().time() + LOCK_WAIT_S
+    while True:
+        try:
+            return state.own(settings.state_dir, "gateway")
+        except state.StateInUse:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs a coroutine beside, until it is left."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
