@@ -18,7 +18,11 @@ HELP = "send a valid API key as `Authorization: Bearer bh_live_…`"
 def identify(auth: Authenticator, call: Call) -> Principal:
     """Who is calling, noted for the request's log line. Raises as `principal` does."""
     principal = auth.principal(call.header(b"authorization"))
-    call.notes |= {"tenant": principal.tenant_id, "key": principal.key_id}
+    call.notes |= {
+        "tenant": principal.tenant_id,
+        "tenant_name": principal.tenant_name,
+        "key": principal.key_id,
+    }
     return principal
 
 

@@ -72,11 +72,19 @@ class Entry:
         return {
             "outcome": self._outcome.value,
             "host": self.errand.host_id,
+            "ttft_ms": self._ttft_ms(),
             "usage_source": source.value,
             "input_tokens": usage.input_tokens if usage else None,
             "cached_input_tokens": usage.cached_input_tokens if usage else None,
             "output_tokens": usage.output_tokens if usage else None,
         }
+
+    def _ttft_ms(self) -> float | None:
+        """From admission to the first token in the client's hands. An unstreamed answer has none."""
+        first = self.meter.first_token_at
+        if first is None or self._record is None:
+            return None
+        return round((first - self._record.opened_at) / 1000, 1)
 
     async def _close(self, outcome: Outcome, status: int) -> bool:
         assert self._record is not None

@@ -10,6 +10,7 @@ from anyio import CapacityLimiter
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
 from gateway.clock import Clock
+from gateway.events import EventSender
 from gateway.hosts import HostDirectory
 from gateway.ledger import Ledger
 from gateway.relay import Relay
@@ -24,6 +25,7 @@ class Env:
     catalog: Catalog
     clock: Clock
     directory: KeyDirectory
+    events: EventSender
     hosts: HostDirectory
     ledger: Ledger
     relay: Relay

@@ -48,15 +48,7 @@ class V1:
             call.status = CLIENT_CLOSED_REQUEST
         finally:
             self._calls.discard(call)
-            log.info(
-                "request",
-                request_id=call.id,
-                method=scope["method"],
-                path=scope["path"][:128],
-                status=call.status,
-                duration_ms=round((time.perf_counter() - call.began) * 1000, 1),
-                **call.notes,
-            )
+            tell(self.env, call)
 
     def stop(self) -> None:
         """End the answers that still run."""
@@ -75,6 +67,20 @@ class V1:
         except Exception:
             log.exception("internal_error", request_id=call.id)
             await call.fail(Internal(f"an internal error; please report request {call.id}"))
+
+
+def tell(env: Env, call: Call) -> None:
+    """Say of a request that has ended what operators may know: nothing of its content."""
+    fields = {
+        "request_id": call.id,
+        "method": call.scope["method"],
+        "path": call.scope["path"][:128],
+        "status": call.status,
+        "duration_ms": round((time.perf_counter() - call.began) * 1000, 1),
+        **call.notes,
+    }
+    log.info("request", **fields)
+    env.events.send(fields)
 
 
 def route(call: Call) -> Handler:

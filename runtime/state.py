@@ -65,3 +65,8 @@ def runtime_dir(state_dir: Path) -> Path:
 def node_socket(state_dir: Path) -> Path:
     """Where the node of this state folder answers."""
     return runtime_dir(state_dir) / "node.sock"
+
+
+def events_socket(state_dir: Path) -> Path:
+    """Where request events of this state folder are listened for; there while somebody does."""
+    return runtime_dir(state_dir) / "events.sock"

@@ -1,0 +1,1 @@
+"""What `bulkhead dev` shows on a terminal: requests as they end, models and hosts below."""
