@@ -80,7 +80,7 @@ class Entry:
         }
 
     def _ttft_ms(self) -> float | None:
-        """From admission to the first token in the client's hands. An unstreamed answer has none."""
+        """From admission to the first token handed over. An unstreamed answer has none."""
         first = self.meter.first_token_at
         if first is None or self._record is None:
             return None

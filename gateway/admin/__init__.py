@@ -1,1 +1,1 @@
-"""The operator's side: an API with a listener and a key of its own, never part of the public one."""
+"""The operator's side: an API with its own listener and key, never part of the public one."""
