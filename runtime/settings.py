@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from runtime.check import Report, convert
+from runtime.deployments import Origin
 from runtime.kinds import MAX_PORT
 from runtime.sections import FileSettings
 
@@ -30,9 +31,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     state_dir: Path
     env: str = ""  # the environment of the file that was chosen; empty: its top
     variables: tuple[str, ...] = ()  # "NAME:value", as the command line gave them
+    text: str = ""  # of the file, which may be another by now
     dev: bool = False
     secrets: dict[str, str] = {}
     root_secret: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        """How the text is to be read again."""
+        return Origin(config_path=self.config_path, env=self.env, variables=self.variables)
 
     def __repr__(self) -> str:  # a repr may reach a log; the secrets may not
         return f"Settings(config_path={self.config_path!r}, state_dir={str(self.state_dir)!r})"
@@ -94,22 +101,38 @@ def load(  # noqa: PLR0913 - one argument an option, and two for tests
     environ = os.environ if environ is None else environ
     here = cwd or Path.cwd()
     path = config or _path_from(environ, "BULKHEAD_CONFIG") or find_config(here)
-    if path is not None and not path.is_file():
-        report = Report()
-        report.error("", "no such file")
-        raise ConfigError(str(path), report)
-    source = str(path) if path else "the built-in configuration"
-    file, report = parse(path.read_bytes() if path else _built_in(), source, environ)
     home = project_folder(path) if path else here
     chosen = environ.get("BULKHEAD_ENV", "") if env is None else env
     folder = f".bulkhead-{chosen}" if chosen else ".bulkhead"
     state = state_dir or _path_from(environ, "BULKHEAD_STATE") or home / folder
-    settings = Settings(
-        file=file,
+    origin = Origin(
         config_path=str(path.absolute()) if path else "",
-        state_dir=state.absolute(),
         env=chosen,
         variables=_variables_from(environ) if variables is None else variables,
+    )
+    text = _read(path) if path else _built_in()
+    return load_text(text, origin, state, dev=dev, environ=environ)
+
+
+def load_text(
+    text: bytes | str,
+    origin: Origin,
+    state_dir: Path,
+    *,
+    dev: bool | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Settings, Report]:
+    """Settings from a text at hand, such as a deployed one. Its secrets are looked up now."""
+    environ = os.environ if environ is None else environ
+    source = origin.config_path or "the built-in configuration"
+    file, report = parse(text, source, environ)
+    settings = Settings(
+        file=file,
+        config_path=origin.config_path,
+        state_dir=state_dir.absolute(),
+        env=origin.env,
+        variables=origin.variables,
+        text=text if isinstance(text, str) else text.decode(),
         dev=environ.get("BULKHEAD_DEV") == "1" if dev is None else dev,
         secrets={n: environ[n].strip() for m in file.models if (n := m.api_key_secret)},
         root_secret=environ.get("BULKHEAD_ROOT_SECRET", ""),
@@ -145,6 +168,14 @@ def _path_from(env: Mapping[str, str], name: str) -> Path | None:
 def _variables_from(env: Mapping[str, str]) -> tuple[str, ...]:
     """What `child_environment` said of --var."""
     return tuple(json.loads(env.get("BULKHEAD_VARS") or "[]"))
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        report = Report()
+        report.error("", "no such file")
+        raise ConfigError(str(path), report)
+    return path.read_bytes()
 
 
 def _built_in() -> str:

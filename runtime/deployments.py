@@ -1,0 +1,179 @@
+"""What was deployed to a state folder: configurations with numbers, and which of them is current.
+
+    deployments/0007.toml    the text of the config file, as it was
+    deployments/0007.json    when, by whom, and how the text is to be read
+    deployments/current      the number that counts, replaced whole
+
+Processes load the current deployment and never the file that it came from, so a file that somebody
+is editing can't hurt what runs. Whoever writes here holds a lock and checks the text before.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import MsgspecError, Struct, json
+
+KEPT = 100
+
+T = TypeVar("T")
+
+
+class NoDeployment(Exception):
+    """There is no such deployment; the message says which was looked for."""
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """How a text is to be read: relative paths in it start at its file's folder."""
+
+    config_path: str = ""  # empty: the built-in configuration
+    env: str = ""
+    variables: tuple[str, ...] = ()  # "NAME:value", as --var gave them
+
+
+class Deployment(Struct, frozen=True, kw_only=True):
+    """What is written down beside a text. It never changes."""
+
+    number: int
+    at: datetime.datetime
+    by: str  # the command and its pid
+    origin: Origin
+    message: str = ""
+    restores: int = 0  # the deployment that a rollback brought back
+
+
+class Current(Struct, frozen=True, kw_only=True):
+    """The deployment that counts. `change` grows each time that processes must look at it again."""
+
+    number: int
+    change: int
+
+
+class Deployments:
+    """The deployments of one state folder."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / "deployments"
+
+    def current(self) -> Current | None:
+        """The deployment that counts, or None before the first."""
+        path = self._folder / "current"
+        try:
+            return _decoded(path, Current)
+        except FileNotFoundError:
+            return None
+
+    def read(self, number: int) -> Deployment:
+        """What is known of a deployment. Raises NoDeployment."""
+        try:
+            return _decoded(self._path(number, "json"), Deployment)
+        except FileNotFoundError:
+            raise NoDeployment(f"there is no deployment {number} in {self._folder}") from None
+
+    def text(self, number: int) -> str:
+        """The text of a deployment. Raises NoDeployment."""
+        try:
+            return self._path(number, "toml").read_bytes().decode()
+        except FileNotFoundError:
+            raise NoDeployment(f"there is no deployment {number} in {self._folder}") from None
+
+    def history(self) -> list[Deployment]:
+        """All that are kept, the newest first."""
+        return [self.read(number) for number in self._numbers()]
+
+    def before(self, deployment: Deployment) -> Deployment:
+        """What a rollback from there brings back: one more step each time. Raises NoDeployment."""
+        base = deployment.restores or deployment.number
+        for earlier in self.history():
+            if earlier.number < base:
+                return earlier
+        raise NoDeployment(f"no deployment before {base} is kept in {self._folder}")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold this while comparing with the current one and adding the next."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self._folder / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def add(
+        self, text: str, origin: Origin, *, by: str, message: str = "", restores: int = 0
+    ) -> Current:
+        """Make a text the current deployment: a new number, unless it is what's current already."""
+        current = self.current() or Current(number=0, change=0)
+        if not current.number or not self._is_same(current.number, text, origin):
+            deployment = Deployment(
+                number=max([0, *self._numbers()]) + 1,
+                at=datetime.datetime.now(datetime.UTC),
+                by=by,
+                origin=origin,
+                message=message,
+                restores=restores,
+            )
+            _write(self._path(deployment.number, "toml"), text.encode())
+            _write(self._path(deployment.number, "json"), json.encode(deployment) + b"\n")
+            current = Current(number=deployment.number, change=current.change)
+        return self._point(current)
+
+    def restore(self, target: Deployment, *, by: str, message: str = "") -> Current:
+        """Make an earlier deployment's text the current one, under a new number."""
+        first = target.restores or target.number  # whose text it is
+        text = self.text(target.number)
+        return self.add(text, target.origin, by=by, message=message, restores=first)
+
+    def renew(self) -> Current:
+        """Have all processes load the current one again: its secrets may have changed."""
+        with self.writing():
+            current = self.current()
+            if current is None:
+                raise NoDeployment(f"nothing was deployed in {self._folder}")
+            return self._point(current)
+
+    def _point(self, current: Current) -> Current:
+        current = Current(number=current.number, change=current.change + 1)
+        _write(self._folder / "current", json.encode(current) + b"\n")
+        for number in self._numbers()[KEPT:]:
+            for kind in ("json", "toml"):  # the record first: what has one is whole
+                self._path(number, kind).unlink(missing_ok=True)
+        return current
+
+    def _is_same(self, number: int, text: str, origin: Origin) -> bool:
+        return self.read(number).origin == origin and self.text(number) == text
+
+    def _numbers(self) -> list[int]:
+        """Those whose record is written, the newest first."""
+        names = (path.stem for path in self._folder.glob("*.json"))
+        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+    def _path(self, number: int, kind: str) -> Path:
+        return self._folder / f"{number:04}.{kind}"
+
+
+def _decoded(path: Path, kind: type[T]) -> T:
+    try:
+        return json.decode(path.read_bytes(), type=kind)
+    except MsgspecError as fault:
+        raise NoDeployment(f"{path} can't be read: {fault}") from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a file, whole or not at all, for good once this returns."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
