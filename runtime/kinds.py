@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -54,6 +55,14 @@ OptionalSecret = Annotated[
     Meta(
         pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?\Z",
         description="the name of a secret: letters, digits and _ , the first no digit",
+    ),
+]
+DayOrNone = Annotated[datetime.date | None, Meta(description="a date, such as 2026-11-01")]
+Origin = Annotated[
+    str,
+    Meta(
+        pattern=r"^(\*|https?://([a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?)\Z",
+        description='an origin as browsers send it, such as "https://app.example.com", or "*"',
     ),
 ]
 

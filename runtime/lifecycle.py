@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from runtime.kinds import DayOrNone
+
 Status = Literal["alpha", "beta", "stable", "deprecated"]
 
 
@@ -15,8 +17,8 @@ class Lifecycle(Struct, frozen=True, kw_only=True):
     """A model's stage and its dates. A date begins at 00:00 UTC."""
 
     status: Status = "stable"
-    deprecated_at: datetime.date | None = None  # from then on, clients should move on
-    shutdown_at: datetime.date | None = None  # from then on, requests are refused
+    deprecated_at: DayOrNone = None  # from then on, clients should move on
+    shutdown_at: DayOrNone = None  # from then on, requests are refused
     successor: str = ""  # the model to move to
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from runtime.kinds import (
     Seconds,
     is_http_url,
 )
+from runtime.lifecycle import Lifecycle
 
 
 class ClientTls(Struct, frozen=True, kw_only=True):
@@ -58,11 +59,13 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     """One model: which engine answers for it, with which weights, at which price."""
 
     id: ModelId
+    aliases: tuple[ModelId, ...] = ()  # other names, served and billed as this one
     engine: Literal["embedded", "openai", "fake"]
     owned_by: str = "bulkhead"
     released: datetime.date = datetime.date(1970, 1, 1)
     default_max_tokens: Count = 512
     card: str = ""  # the catalog's record: a shipped one's name, or a file beside the config
+    lifecycle: Lifecycle = Lifecycle()  # if it says anything, then instead of its card's
     price: PriceSettings = PriceSettings()
     max_waiting: Number = 512  # requests that wait for a host, or for room at one
     max_in_flight: Count = 128  # requests at one host at a time
@@ -98,3 +101,17 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
                 yield "url", "an attached engine needs the http(s) URL of its /v1"
         elif engine:
             yield from registry.faults(engine, found)
+
+
+def name_faults(models: Sequence[ModelSettings | None]) -> Iterator[tuple[str, str]]:
+    """No two models answer to one name. None stands for a model with other faults."""
+    taken: set[str] = set()
+    for i, model in enumerate(models):
+        names = [(f"models[{i}].id", model.id)] if model else []
+        names += [
+            (f"models[{i}].aliases[{j}]", a) for j, a in enumerate(model.aliases if model else ())
+        ]
+        for path, name in names:
+            if name in taken:
+                yield path, f"{name!r} is used twice"
+            taken.add(name)

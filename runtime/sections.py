@@ -6,7 +6,7 @@ types (`check`). `[[models]]` is in `models`; environments are in `environments`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -18,6 +18,7 @@ from runtime.kinds import (
     ModelId,
     Name,
     Number,
+    Origin,
     Port,
     PortOrNone,
     Price,
@@ -26,7 +27,8 @@ from runtime.kinds import (
     Share,
     is_http_url,
 )
-from runtime.models import ClientTls, ModelSettings
+from runtime.models import ClientTls, ModelSettings, name_faults
+from runtime.route_patterns import BadPattern, parse_route
 
 
 class ServerTls(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ class AdminSettings(Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: PortOrNone = 8788  # 0: none
+    names: tuple[str, ...] = ()  # it may be called by, beside localhost, `host` and addresses
     tls: ServerTls = ServerTls()
 
 
@@ -170,8 +173,16 @@ class TenantSettings(Struct, frozen=True, kw_only=True):
     """What is said here of a tenant that `bulkhead tenants create` has made."""
 
     name: str
-    origins: tuple[str, ...] = ()  # of web pages that may call with its keys (CORS)
+    origins: tuple[Origin, ...] = ()  # of web pages that may call with its keys (CORS)
     prices: tuple[ContractSettings, ...] = ()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """One price a model."""
+        models = [price.model if price else None for price in found.get("prices") or ()]
+        for i, model in enumerate(models):
+            if model is not None and model in models[:i]:
+                yield f"prices[{i}].model", f"{model!r} has a price already"
 
 
 class FileSettings(Struct, frozen=True, kw_only=True):
@@ -195,11 +206,33 @@ class FileSettings(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """There is a model, and no two have one name."""
+        """There is a model, no two have one name, and what is said of others is said of some."""
         models = found.get("models") or ()
         if "models" not in found or found["models"] == ():
             yield "models", "no model is configured; add a [[models]] table"
-        ids = [model.id if model else None for model in models]
-        for i, id in enumerate(ids):
-            if id is not None and id in ids[:i]:
-                yield f"models[{i}].id", f"{id!r} is used twice"
+        yield from name_faults(models)
+        yield from tenant_faults(found.get("tenants") or (), models)
+        for i, route in enumerate(found.get("routes") or ()):
+            try:
+                parse_route(route or "*/*")
+            except BadPattern as fault:
+                yield f"routes[{i}]", str(fault)
+
+
+def tenant_faults(
+    tenants: Sequence[TenantSettings | None], models: Sequence[ModelSettings | None]
+) -> Iterator[tuple[str, str]]:
+    """Tenants have different names, and contracts are about models there are.
+
+    None stands for what has other faults.
+    """
+    names = [tenant.name if tenant else None for tenant in tenants]
+    known = {model.id for model in models if model}
+    for i, tenant in enumerate(tenants):
+        if tenant is None:
+            continue
+        if tenant.name in names[:i]:
+            yield f"tenants[{i}].name", f"{tenant.name!r} is used twice"
+        for j, price in enumerate(tenant.prices):
+            if price.model not in known and None not in models:
+                yield f"tenants[{i}].prices[{j}].model", f"there is no model {price.model!r}"

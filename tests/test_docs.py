@@ -15,7 +15,7 @@ from engines.fake import FakeEngine
 from gateway import errors, fields as wire, schema
 from gateway.cli import main
 from gateway.v1 import ROUTES
-from runtime import models, sections
+from runtime import cards, lifecycle, models, sections
 from runtime.host_wire import HostRequest
 
 REPO = Path(__file__).resolve().parent.parent
@@ -47,6 +47,11 @@ SECTIONS = [
     models.ModelSettings,
     models.PriceSettings,
     models.ClientTls,
+    lifecycle.Lifecycle,
+    cards.Card,
+    cards.Architecture,
+    cards.License,
+    cards.CardSource,
 ]
 
 
