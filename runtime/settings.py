@@ -35,6 +35,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     dev: bool = False
     secrets: dict[str, str] = {}
     root_secret: str = ""
+    admin_key: str = ""  # empty: the state folder's
 
     @property
     def origin(self) -> Origin:
@@ -43,6 +44,18 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:  # a repr may reach a log; the secrets may not
         return f"Settings(config_path={self.config_path!r}, state_dir={str(self.state_dir)!r})"
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """What the environment says to a command that calls a running Bulkhead; "" where nothing."""
+
+    url: str = ""
+    api_key: str = ""
+    admin_url: str = ""
+    admin_key: str = ""
+
+    def __repr__(self) -> str:
+        return f"Caller(url={self.url!r}, admin_url={self.admin_url!r})"
 
 
 class ConfigError(Exception):
@@ -81,7 +94,7 @@ def parse(
     data = _toml(text, report)
     file = convert(FileSettings, data, report) if data is not None else None
     _check_secrets(data or {}, environ, report)
-    _check_port(environ, report)
+    _check_ports(environ, report)
     if file is None or report.errors:
         raise ConfigError(source, report)
     return _with_environment(file, environ), report
@@ -136,8 +149,20 @@ def load_text(
         dev=environ.get("BULKHEAD_DEV") == "1" if dev is None else dev,
         secrets={n: environ[n].strip() for m in file.models if (n := m.api_key_secret)},
         root_secret=environ.get("BULKHEAD_ROOT_SECRET", ""),
+        admin_key=environ.get("BULKHEAD_ADMIN_KEY", ""),
     )
     return settings, report
+
+
+def caller(environ: Mapping[str, str] | None = None) -> Caller:
+    """How to call a running Bulkhead, as the environment says."""
+    environ = os.environ if environ is None else environ
+    return Caller(
+        url=environ.get("BULKHEAD_URL", "").rstrip("/"),
+        api_key=environ.get("BULKHEAD_API_KEY", "").strip(),
+        admin_url=environ.get("BULKHEAD_ADMIN_URL", "").rstrip("/"),
+        admin_key=environ.get("BULKHEAD_ADMIN_KEY", "").strip(),
+    )
 
 
 def child_environment(settings: Settings, **extra: str) -> dict[str, str]:
@@ -150,6 +175,8 @@ def child_environment(settings: Settings, **extra: str) -> dict[str, str]:
         "BULKHEAD_DEV": "1" if settings.dev else "0",
         "BULKHEAD_HOST": settings.file.server.host,
         "BULKHEAD_PORT": str(settings.file.server.port),
+        "BULKHEAD_ADMIN_HOST": settings.file.admin.host,
+        "BULKHEAD_ADMIN_PORT": str(settings.file.admin.port),
     }
     if settings.config_path:
         env["BULKHEAD_CONFIG"] = settings.config_path
@@ -203,15 +230,26 @@ def _check_secrets(data: dict[str, Any], env: Mapping[str, str], report: Report)
             )
 
 
-def _check_port(env: Mapping[str, str], report: Report) -> None:
-    text = env.get("BULKHEAD_PORT", "")
-    if text and not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PORT):
-        report.error("BULKHEAD_PORT", f"expected a port, found {text[:40]!r}")
+def _check_ports(env: Mapping[str, str], report: Report) -> None:
+    for name, least in (("BULKHEAD_PORT", 1), ("BULKHEAD_ADMIN_PORT", 0)):
+        text = env.get(name, "")
+        if text and not (text.isascii() and text.isdigit() and least <= int(text) <= MAX_PORT):
+            report.error(name, f"expected a port, found {text[:40]!r}")
 
 
 def _with_environment(file: FileSettings, env: Mapping[str, str]) -> FileSettings:
-    """BULKHEAD_HOST and BULKHEAD_PORT win over the file."""
-    server = file.server
-    host, port = env.get("BULKHEAD_HOST") or server.host, env.get("BULKHEAD_PORT") or server.port
-    server = msgspec.structs.replace(server, host=host, port=int(port))
-    return msgspec.structs.replace(file, server=server)
+    """What the environment says of the listeners wins over the file."""
+    server, admin = file.server, file.admin
+    return msgspec.structs.replace(
+        file,
+        server=msgspec.structs.replace(
+            server,
+            host=env.get("BULKHEAD_HOST") or server.host,
+            port=int(env.get("BULKHEAD_PORT") or server.port),
+        ),
+        admin=msgspec.structs.replace(
+            admin,
+            host=env.get("BULKHEAD_ADMIN_HOST") or admin.host,
+            port=int(env.get("BULKHEAD_ADMIN_PORT") or admin.port),
+        ),
+    )
