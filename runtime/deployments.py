@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import datetime
 import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import MsgspecError, Struct, json
+
+from runtime import durable
 
 KEPT = 100
 
@@ -59,6 +60,7 @@ class Deployments:
     """The deployments of one state folder."""
 
     def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
         self._folder = state_dir / "deployments"
 
     def current(self) -> Current | None:
@@ -85,7 +87,7 @@ class Deployments:
 
     def history(self) -> list[Deployment]:
         """All that are kept, the newest first."""
-        return [self.read(number) for number in self._numbers()]
+        return [self.read(number) for number in self.numbers()]
 
     def before(self, deployment: Deployment) -> Deployment:
         """What a rollback from there brings back: one more step each time. Raises NoDeployment."""
@@ -110,15 +112,15 @@ class Deployments:
         current = self.current() or Current(number=0, change=0)
         if not current.number or not self._is_same(current.number, text, origin):
             deployment = Deployment(
-                number=max([0, *self._numbers()]) + 1,
+                number=max([0, *self.numbers()]) + 1,
                 at=datetime.datetime.now(datetime.UTC),
                 by=by,
                 origin=origin,
                 message=message,
                 restores=restores,
             )
-            _write(self._path(deployment.number, "toml"), text.encode())
-            _write(self._path(deployment.number, "json"), json.encode(deployment) + b"\n")
+            durable.replace(self._path(deployment.number, "toml"), text.encode())
+            durable.replace(self._path(deployment.number, "json"), json.encode(deployment) + b"\n")
             current = Current(number=deployment.number, change=current.change)
         return self._point(current)
 
@@ -138,8 +140,8 @@ class Deployments:
 
     def _point(self, current: Current) -> Current:
         current = Current(number=current.number, change=current.change + 1)
-        _write(self._folder / "current", json.encode(current) + b"\n")
-        for number in self._numbers()[KEPT:]:
+        durable.replace(self._folder / "current", json.encode(current) + b"\n")
+        for number in self.numbers()[KEPT:]:
             for kind in ("json", "toml"):  # the record first: what has one is whole
                 self._path(number, kind).unlink(missing_ok=True)
         return current
@@ -147,7 +149,7 @@ class Deployments:
     def _is_same(self, number: int, text: str, origin: Origin) -> bool:
         return self.read(number).origin == origin and self.text(number) == text
 
-    def _numbers(self) -> list[int]:
+    def numbers(self) -> list[int]:
         """Those whose record is written, the newest first."""
         names = (path.stem for path in self._folder.glob("*.json"))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
@@ -161,19 +163,3 @@ def _decoded(path: Path, kind: type[T]) -> T:
         return json.decode(path.read_bytes(), type=kind)
     except MsgspecError as fault:
         raise NoDeployment(f"{path} can't be read: {fault}") from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace a file, whole or not at all, for good once this returns."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

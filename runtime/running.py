@@ -1,0 +1,93 @@
+"""Which processes of a state folder run, and which deployment each of them runs.
+
+Each shows a small file in the runtime directory, and holds a lock on it for as long as it lives: a
+lock tells the living from the dead, which a pid can't, since pids come again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO, Literal
+
+from msgspec import Struct, json
+
+from runtime.deployments import Current
+from runtime.state import runtime_dir
+
+Role = Literal["node", "gateway"]
+PREFIX = "runs-"
+
+
+class Running(Struct, frozen=True, kw_only=True):
+    """A process, as it shows itself."""
+
+    role: Role
+    pid: int
+    dev: bool
+    number: int = 0  # the deployment that it runs; 0: it is starting
+    change: int = 0  # how far it has followed; see Current
+    fault: str = ""  # why it doesn't run what it should by that
+
+
+class Sign:
+    """This process's file. Made before anything else, closed at the end."""
+
+    def __init__(self, state_dir: Path, role: Role, *, dev: bool) -> None:
+        self._state_dir = state_dir
+        self._file: IO[bytes] | None = None
+        self.shown = Running(role=role, pid=os.getpid(), dev=dev)
+        self._show()
+
+    def show(self, current: Current, number: int, fault: str = "") -> None:
+        """It has looked at `current`, and runs `number`: the same, unless there is a fault."""
+        self._show(number=number, change=current.change, fault=fault)
+
+    def close(self) -> None:
+        """It ends."""
+        if self._file is not None:
+            Path(self._file.name).unlink(missing_ok=True)
+            self._path.unlink(missing_ok=True)
+            self._file.close()
+            self._file = None
+
+    @property
+    def _path(self) -> Path:
+        name = f"{PREFIX}{self.shown.role}-{self.shown.pid}"
+        return runtime_dir(self._state_dir) / name
+
+    def _show(self, **changes: object) -> None:
+        fields = {name: getattr(self.shown, name) for name in self.shown.__struct_fields__}
+        self.shown = Running(**fields | changes)
+        draft = self._path.with_name(f".{self._path.name}")
+        file = draft.open("wb")
+        fcntl.flock(file, fcntl.LOCK_EX)  # before it is seen, so that what is seen is locked
+        file.write(json.encode(self.shown))
+        file.flush()
+        draft.replace(self._path)
+        if self._file is not None:
+            self._file.close()
+        self._file = file
+
+
+def running(state_dir: Path) -> list[Running]:
+    """The processes that live now. The files of dead ones are cleared away."""
+    found = (_read(path) for path in sorted(runtime_dir(state_dir).glob(f"{PREFIX}*")))
+    return [process for process in found if process is not None]
+
+
+def _read(path: Path) -> Running | None:
+    while True:
+        try:
+            with path.open("rb") as file:
+                data = file.read()
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return json.decode(data, type=Running)
+                if os.fstat(file.fileno()).st_ino == path.stat().st_ino:
+                    path.unlink()  # nobody holds it, and nobody has just replaced it
+                    return None
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,175 @@
+"""A process that follows deployments: what it applies, and what it does when that can't be done."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from runtime import reload as module
+from runtime.deployments import Deployments, NoDeployment, Origin
+from runtime.reload import Start, follow, load_current
+from runtime.running import Sign
+from runtime.settings import ConfigError, Settings
+
+MODEL = '[[models]]\nid = "echo"\nengine = "fake"\n'
+SECRET = (
+    MODEL
+    + '[[models]]\nid = "m"\nengine = "openai"\nurl = "http://a.test/v1"\n'
+    + ('api_key_secret = "ONLY_THERE"\n')
+)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(module, "POLL_S", 0.001)
+    monkeypatch.delenv("BULKHEAD_PORT", raising=False)
+    return tmp_path / "state"
+
+
+def deploy(state_dir: Path, name: str, text: str = MODEL) -> None:
+    book = Deployments(state_dir)
+    with book.writing():
+        book.add(f'name = "{name}"\n{text}', Origin(config_path="/etc/b.toml"), by="a test")
+
+
+def start(state_dir: Path) -> Start:
+    return load_current(state_dir, dev=False)
+
+
+def test_a_start_takes_the_current_deployment(state_dir: Path) -> None:
+    with pytest.raises(NoDeployment, match="nothing was deployed"):
+        start(state_dir)
+    for name in ("one", "two"):
+        deploy(state_dir, name)
+    found = start(state_dir)
+    assert (found.settings.file.name, found.number, found.fault) == ("two", 2, "")
+    assert found.settings.config_path == "/etc/b.toml"
+    assert found.settings.state_dir == state_dir
+
+
+def test_a_start_goes_back_to_the_newest_that_can_be_used(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was good for who deployed it, who had the secret; this process hasn't."""
+    deploy(state_dir, "good")
+    deploy(state_dir, "first", SECRET)
+    deploy(state_dir, "second", SECRET)
+    found = start(state_dir)
+    assert (found.settings.file.name, found.number, found.current.number) == ("good", 1, 3)
+    assert "ONLY_THERE" in found.fault
+    monkeypatch.setenv("ONLY_THERE", "sk-1")
+    assert start(state_dir).settings.secrets == {"ONLY_THERE": "sk-1"}
+
+
+def test_a_start_without_any_that_can_be_used_tells_of_the_current_one(state_dir: Path) -> None:
+    deploy(state_dir, "a", "[[models]]\nid = 7\n")
+    deploy(state_dir, "b", SECRET)
+    with pytest.raises(ConfigError, match="ONLY_THERE"):
+        start(state_dir)
+
+
+class Process:
+    """Something that follows, and remembers what it was told."""
+
+    def __init__(self, sign: Sign) -> None:
+        self.sign = sign
+        self.names: list[str] = []
+        self.broken = False
+
+    async def apply(self, settings: Settings) -> None:
+        if self.broken:
+            raise RuntimeError("a listener fell over")
+        self.names.append(settings.file.name)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    async def has_looked_at(self, change: int) -> None:
+        await self.until(lambda: self.sign.shown.change == change)
+
+
+@asynccontextmanager
+async def following(state_dir: Path) -> AsyncIterator[Process]:
+    sign = Sign(state_dir, "gateway", dev=False)
+    process = Process(sign)
+    task: Awaitable[None] = asyncio.ensure_future(
+        follow(state_dir, start(state_dir), sign, process.apply)
+    )
+    try:
+        yield process
+    finally:
+        task.cancel()  # type: ignore[attr-defined]
+        with suppress(asyncio.CancelledError):
+            await task
+        sign.close()
+
+
+async def test_each_deployment_is_applied_once_and_shown(state_dir: Path) -> None:
+    deploy(state_dir, "one")
+    async with following(state_dir) as process:
+        await process.has_looked_at(1)
+        assert (process.names, process.sign.shown.number) == ([], 1), "it started with that"
+        deploy(state_dir, "two")
+        await process.has_looked_at(2)
+        assert (process.names, process.sign.shown.number) == (["two"], 2)
+        deploy(state_dir, "two")
+        await process.has_looked_at(3)
+        assert process.names == ["two", "two"], "unchanged, but its secrets may differ"
+
+
+async def test_what_can_t_be_loaded_changes_nothing_and_is_shown(state_dir: Path) -> None:
+    deploy(state_dir, "one")
+    async with following(state_dir) as process:
+        deploy(state_dir, "bad", SECRET)
+        await process.has_looked_at(2)
+        assert (process.names, process.sign.shown.number) == ([], 1)
+        assert "ONLY_THERE" in process.sign.shown.fault
+        deploy(state_dir, "three")
+        await process.has_looked_at(3)
+        assert (process.names, process.sign.shown.number) == (["three"], 3)
+        assert process.sign.shown.fault == ""
+
+
+async def test_what_can_t_be_applied_is_shown_and_the_next_is_tried(state_dir: Path) -> None:
+    deploy(state_dir, "one")
+    async with following(state_dir) as process:
+        process.broken = True
+        deploy(state_dir, "two")
+        await process.has_looked_at(2)
+        shown = process.sign.shown
+        assert (shown.number, shown.fault) == (1, "RuntimeError: a listener fell over")
+        process.broken = False
+        deploy(state_dir, "three")
+        await process.has_looked_at(3)
+        assert process.names == ["three"]
+
+
+async def test_a_pointer_that_can_t_be_read_is_waited_out(state_dir: Path) -> None:
+    deploy(state_dir, "one")
+    async with following(state_dir) as process:
+        await process.has_looked_at(1)
+        pointer = state_dir / "deployments" / "current"
+        good = pointer.read_text()
+        pointer.write_text("{")
+        await asyncio.sleep(0.02)
+        pointer.write_text(good)
+        deploy(state_dir, "two")
+        await process.has_looked_at(2)
+        assert process.names == ["two"]
+
+
+async def test_who_started_with_an_older_one_says_so(state_dir: Path) -> None:
+    deploy(state_dir, "good")
+    deploy(state_dir, "bad", SECRET)
+    async with following(state_dir) as process:
+        await process.has_looked_at(2)
+        assert process.sign.shown.number == 1
+        assert "ONLY_THERE" in process.sign.shown.fault

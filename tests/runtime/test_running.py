@@ -1,0 +1,92 @@
+"""Who runs: told by locks, so the dead are never taken for the living."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from runtime.deployments import Current
+from runtime.running import Sign, running
+from runtime.state import runtime_dir
+
+NOW = Current(number=3, change=7)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / "state"
+
+
+def files(state_dir: Path) -> list[str]:
+    return [path.name for path in runtime_dir(state_dir).iterdir()]
+
+
+def test_a_process_is_seen_from_its_start_to_its_end(state_dir: Path) -> None:
+    assert running(state_dir) == []
+    sign = Sign(state_dir, "gateway", dev=True)
+    (seen,) = running(state_dir)
+    assert (seen.role, seen.dev, seen.number, seen.change) == ("gateway", True, 0, 0)
+    sign.show(NOW, 3)
+    assert running(state_dir) == [sign.shown]
+    sign.show(Current(number=4, change=8), 3, "no such secret")
+    (seen,) = running(state_dir)
+    assert (seen.number, seen.change, seen.fault) == (3, 8, "no such secret")
+    sign.close()
+    assert running(state_dir) == []
+    assert files(state_dir) == []
+    sign.close()
+
+
+def test_node_and_gateway_of_one_process_are_two(state_dir: Path) -> None:
+    signs = [Sign(state_dir, "node", dev=False), Sign(state_dir, "gateway", dev=False)]
+    assert [process.role for process in running(state_dir)] == ["gateway", "node"]
+    for sign in signs:
+        sign.close()
+
+
+def test_a_killed_process_is_gone_and_its_file_with_it(state_dir: Path) -> None:
+    code = (
+        "import sys, tempfile, time; from pathlib import Path; from runtime.running import *\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "sign = Sign(Path(sys.argv[2]), 'node', dev=False); print('ready', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(state_dir.parent), str(state_dir)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        assert [process.pid for process in running(state_dir)] == [child.pid]
+        child.kill()
+        child.wait()
+        assert running(state_dir) == []
+        assert files(state_dir) == []
+
+
+def test_looking_while_it_changes_never_misses_it(state_dir: Path) -> None:
+    """A file that is replaced between reading and asking for its lock isn't a dead one's."""
+    sign = Sign(state_dir, "gateway", dev=False)
+    code = (
+        "import sys, tempfile; from pathlib import Path; from runtime.running import *\n"
+        "tempfile.tempdir = sys.argv[1]\n"
+        "print(min(len(running(Path(sys.argv[2]))) for _ in range(3000)))"
+    )
+    looking = subprocess.Popen(
+        [sys.executable, "-c", code, str(state_dir.parent), str(state_dir)],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    change = 0
+    while looking.poll() is None:
+        change += 1
+        sign.show(Current(number=1, change=change), 1)
+    with looking:
+        assert looking.stdout
+        assert looking.stdout.read() == "1\n"
+    sign.close()
