@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ from gateway.billing import BillReason, Outcome, UsageSource, billing
 from gateway.clock import Clock
 from gateway.ids import new_id
 from gateway.prices import Line, TokenPrices, Usage, lines
-from gateway.store.records import insert_open, orphan_all_but, settle
+from gateway.store.records import insert_open, orphan, settle
 from gateway.store.writer import Job, Writer
 
 Operation = Literal["chat", "completion"]
@@ -106,13 +107,14 @@ class Ledger:
             self._writer.post(job)  # harmless if the first one ran
             raise
 
-    async def reap_orphans(self) -> int:
-        """Close, unbilled, what other boots left open; how many there were.
-
-        Only the process that holds the store's lock may call this, before it serves.
-        """
+    async def reap_orphans(self, is_alive: Callable[[str], bool]) -> int:
+        """Close, unbilled, what boots left open that don't live any more; how many there were."""
         now_us = self._clock.now_us()
-        return await self._writer.run(lambda db: orphan_all_but(db, self._boot_id, now_us))
+
+        def is_dead(boot_id: str) -> bool:
+            return boot_id != self._boot_id and not is_alive(boot_id)
+
+        return await self._writer.run(lambda db: orphan(db, is_dead, now_us))
 
     def _settling_job(self, record: OpenRecord, settlement: Settlement) -> Job[bool]:
         billable, reason, billed = _bill(record.opening, settlement)

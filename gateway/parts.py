@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,12 +20,16 @@ from anyio import CapacityLimiter, to_thread
 
 from gateway.attached import AttachedServers, way_to
 from gateway.auth import Authenticator
+from gateway.boots import Boots
 from gateway.catalog import catalog_of
 from gateway.clock import SYSTEM_CLOCK
+from gateway.contracts import contracts_of
+from gateway.cors import cors_of
 from gateway.env import Env
 from gateway.events import EventSender
 from gateway.hosts import HostDirectory
 from gateway.ids import new_id
+from gateway.in_flight import InFlight
 from gateway.keys import PEPPER_LABEL
 from gateway.ledger import Ledger
 from gateway.relay import Relay
@@ -35,6 +40,7 @@ from gateway.store.writer import Writer
 from runtime import keyring, state
 from runtime.capability import Signer
 from runtime.node import CAPABILITY_LABEL
+from runtime.route_patterns import compile_routes
 from runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -57,6 +63,7 @@ class Parts:
     salt_key: bytes
     database: Path
     report_threads: CapacityLimiter
+    in_flight: InFlight
 
     def env(self, settings: Settings) -> Env:
         """What requests are given under these settings."""
@@ -72,7 +79,12 @@ class Parts:
             relay=Relay(self.hosts, self.attached, self.signer, self.salt_key, relay_settings),
             database=self.database,
             report_threads=self.report_threads,
-            max_body_bytes=settings.file.limits.max_body_bytes,
+            in_flight=self.in_flight,
+            limits=settings.file.limits,
+            observability=settings.file.observability,
+            contracts=contracts_of(settings.file.tenants),
+            cors=cors_of(settings.file.tenants),
+            is_routed=compile_routes(settings.file.routes),
             keep_alive_s=relay_settings.keep_alive_s,
         )
 
@@ -84,19 +96,25 @@ class Parts:
 
 
 @asynccontextmanager
-async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
-    """Open the parts, in the order they need each other; close them in reverse."""
+async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIterator[Parts]:
+    """Open the parts, in the order they need each other; close them in reverse.
+
+    A worker's parent owns the store; a process without one does so itself.
+    """
     root = keyring.load(settings.state_dir, settings.root_secret)
     database = settings.state_dir / DATABASE
     async with AsyncExitStack() as stack:
-        stack.enter_context(await _own_store(settings))
+        if not is_worker:
+            stack.enter_context(await _own_store(settings))
         await to_thread.run_sync(migrate, database)
+        boot_id, boots = new_id("boot"), Boots(settings.state_dir)
+        stack.enter_context(boots.living(boot_id))
         writer = Writer(database)
         writer.start()
         stack.push_async_callback(to_thread.run_sync, writer.close)
-        ledger = Ledger(writer, SYSTEM_CLOCK, boot_id=new_id("boot"))
-        if orphans := await ledger.reap_orphans():
-            log.warning("orphans_reaped", records=orphans)
+        ledger = Ledger(writer, SYSTEM_CLOCK, boot_id)
+        await _reap(ledger, boots)
+        await stack.enter_async_context(running(boots.watch(partial(_reap, ledger, boots))))
         directory = KeyDirectory(database, SYSTEM_CLOCK, include_demo=settings.dev)
         await directory.refresh_if_changed()
         await stack.enter_async_context(running(directory.watch(asyncio.Event())))
@@ -120,7 +138,13 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             salt_key=root.derive("cache-salt"),
             database=database,
             report_threads=CapacityLimiter(REPORT_THREADS),
+            in_flight=InFlight(),
         )
+
+
+async def _reap(ledger: Ledger, boots: Boots) -> None:
+    if orphans := await ledger.reap_orphans(boots.is_alive):
+        log.warning("orphans_reaped", records=orphans)
 
 
 async def _own_store(settings: Settings) -> IO[str]:

@@ -6,7 +6,7 @@ Written out in SQL and not through SQLAlchemy: two of them run for every request
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway.prices import Line
 
@@ -34,9 +34,19 @@ def settle(db: sqlite3.Connection, values: Values, billed: Sequence[Line]) -> bo
     return db.execute(_SETTLE, values).rowcount == 1
 
 
+def orphan(db: sqlite3.Connection, is_dead: Callable[[str], bool], now_us: int) -> int:
+    """Close, unbilled, the open records of the boots that are dead; how many there were.
+
+    Which boots have any is asked first: one that starts meanwhile isn't judged.
+    """
+    boots = [boot_id for (boot_id,) in db.execute(_OPEN_BOOTS).fetchall()]
+    dead = [{"boot_id": boot, "settled_at": now_us} for boot in boots if is_dead(boot)]
+    return sum(db.execute(_ORPHAN, values).rowcount for values in dead)
+
+
 def orphan_all_but(db: sqlite3.Connection, boot_id: str, now_us: int) -> int:
-    """Close, unbilled, the open records of every boot but this one; how many there were."""
-    return db.execute(_ORPHAN, {"boot_id": boot_id, "settled_at": now_us}).rowcount
+    """The same for every boot but one."""
+    return orphan(db, lambda boot: boot != boot_id, now_us)
 
 
 _OPEN = """
@@ -68,9 +78,11 @@ UPDATE usage_record SET
 WHERE id = :id AND state = 'open'
 """
 
+_OPEN_BOOTS = "SELECT DISTINCT boot_id FROM usage_record WHERE state = 'open'"
+
 _ORPHAN = """
 UPDATE usage_record SET
   state = 'orphaned', outcome = 'crashed', billable = 0, bill_reason = 'crashed',
   settled_at = :settled_at, usage_source = 'none', amount_pico = 0
-WHERE state = 'open' AND boot_id <> :boot_id
+WHERE state = 'open' AND boot_id = :boot_id
 """

@@ -167,19 +167,31 @@ async def test_orphans_are_what_other_boots_left_open(
     await ledger.settle(done, COMPLETED)
     reborn = Ledger(writer, clock, "boot_2")
     mine = await reborn.open(replace(OPENING, request_id="req_3"))
-    assert await reborn.reap_orphans() == 1
-    assert await reborn.reap_orphans() == 0
+    assert await reborn.reap_orphans(lambda boot: False) == 1
+    assert await reborn.reap_orphans(lambda boot: False) == 0
     states = [row(path, record.id)["state"] for record in (left, done, mine)]
     assert states == ["orphaned", "settled", "open"]
     found = row(path, left.id)
     assert (found["outcome"], found["billable"], found["amount_pico"]) == ("crashed", 0, 0)
 
 
+async def test_a_boot_that_lives_is_spared(
+    ledger: Ledger, writer: Writer, clock: FakeClock, path: Path
+) -> None:
+    """Two workers of one gateway share the store while one takes over from the other."""
+    other = Ledger(writer, clock, "boot_2")
+    theirs = await other.open(OPENING)
+    dead = await Ledger(writer, clock, "boot_3").open(replace(OPENING, request_id="req_2"))
+    assert await ledger.reap_orphans(lambda boot: boot == "boot_2") == 1
+    assert [row(path, r.id)["state"] for r in (theirs, dead)] == ["open", "orphaned"]
+    assert await other.settle(theirs, COMPLETED)
+
+
 async def test_an_orphan_cannot_be_settled(
     ledger: Ledger, writer: Writer, clock: FakeClock, path: Path
 ) -> None:
     record = await ledger.open(OPENING)
-    await Ledger(writer, clock, "boot_2").reap_orphans()
+    await Ledger(writer, clock, "boot_2").reap_orphans(lambda boot: False)
     before = row(path, record.id)
     assert not await ledger.settle(record, COMPLETED)
     assert row(path, record.id) == before
@@ -223,7 +235,7 @@ async def test_an_orphan_does_not_change(
     ledger: Ledger, writer: Writer, clock: FakeClock, path: Path, change: str
 ) -> None:
     await ledger.open(OPENING)
-    await Ledger(writer, clock, "boot_2").reap_orphans()
+    await Ledger(writer, clock, "boot_2").reap_orphans(lambda boot: False)
     assert_refused(path, change)
 
 
