@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,13 @@ class TooManyListeners(Exception):
 
 
 class Listener:
-    """One listener's events, in order. Iteration ends when the hub is closed."""
+    """One listener's events, in order."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._dropped = 0
-        self._is_closed = False
         self._stirred = asyncio.Event()
+        self.is_closed = False
 
     def put(self, event: Event) -> None:
         """Add an event, or count it as dropped."""
@@ -50,19 +50,19 @@ class Listener:
         self._events.append(event)
         self._stirred.set()
 
-    def close(self) -> None:
-        """End the iteration, once what waits has been read."""
-        self._is_closed = True
-        self._stirred.set()
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            while self._events:
-                yield self._events.popleft()
-            if self._is_closed:
-                return
+    async def take(self, timeout_s: float) -> list[Event]:
+        """What has come, waiting at most so long for it. After `close`, only what is left."""
+        if not self._events and not self.is_closed:
             self._stirred.clear()
-            await self._stirred.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stirred.wait(), timeout_s)
+        events, self._events = list(self._events), deque()
+        return events
+
+    def close(self) -> None:
+        """No more will come."""
+        self.is_closed = True
+        self._stirred.set()
 
 
 class EventHub:

@@ -1,0 +1,118 @@
+"""The admin API: its routes, as a Starlette app that is never mounted in the public one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from gateway.admin import filters, reads
+from gateway.admin.guard import Guard, answer, on_bug, on_problem
+from gateway.admin.hub import EventHub
+from gateway.admin.node_client import NodeClient
+from gateway.admin.problems import BadParameter, NoSuchRoute, Problem, WrongMethod
+from gateway.admin.status import Process, status
+from gateway.admin.tail import Tail
+from gateway.store.connection import DATABASE
+from runtime.settings import Settings
+
+
+class AdminApi:
+    """What the routes need. `settings` tells those that are in force now."""
+
+    def __init__(
+        self, settings: Callable[[], Settings], node: NodeClient, hub: EventHub, process: Process
+    ) -> None:
+        self._settings = settings
+        self._node = node
+        self._hub = hub
+        self._process = process
+
+    def asgi(self, key: str) -> ASGIApp:
+        """The whole app, for those who know `key`."""
+        admin = self._settings().file.admin
+        app = Starlette(
+            routes=[
+                Route("/admin/v1/status", self.status),
+                Route("/admin/v1/hosts", self.hosts),
+                Route("/admin/v1/models", self.models),
+                Route("/admin/v1/models/{model:path}/restart", self.restart, methods=["POST"]),
+                Route("/admin/v1/requests", self.requests),
+                Route("/admin/v1/tail", self.tail),
+                Route("/admin/v1/tenants", self.tenants),
+            ],
+            exception_handlers={
+                Problem: on_problem,
+                HTTPException: on_http_error,
+                Exception: on_bug,
+            },
+        )
+        return Guard(app, key, {admin.host, *admin.names})
+
+    async def status(self, request: Request) -> Response:
+        """What runs here."""
+        _no_query(request)
+        return JSONResponse(await to_thread.run_sync(status, self._settings(), self._process))
+
+    async def hosts(self, request: Request) -> Response:
+        """The node's hosts."""
+        _no_query(request)
+        found = await self._node.hosts()
+        data = [{"object": "host", **msgspec.to_builtins(host)} for host in found.hosts]
+        return JSONResponse({"object": "list", "data": data, "deployment": found.deployment})
+
+    async def models(self, request: Request) -> Response:
+        """The models: those of the node's pools, and those of attached servers."""
+        _no_query(request)
+        found = await self._node.hosts()
+        data = [{"object": "model", **msgspec.to_builtins(model)} for model in found.models]
+        data += [
+            {"object": "model", "id": model.id, "state": "attached", "url": model.url}
+            for model in self._settings().file.models
+            if model.engine == "openai"
+        ]
+        return JSONResponse({"object": "list", "data": data, "deployment": found.deployment})
+
+    async def restart(self, request: Request) -> Response:
+        """Forget a model's failures and replace its hosts, one by one."""
+        _no_query(request)
+        model = request.path_params["model"]
+        await self._node.restart(model)
+        return JSONResponse({"object": "restart", "model": model}, 202)
+
+    async def requests(self, request: Request) -> Response:
+        """The last requests, from the ledger."""
+        after, limit = reads.page_of(dict(request.query_params))
+        database = self._settings().state_dir / DATABASE
+        return JSONResponse(await reads.requests(database, after, limit))
+
+    async def tail(self, request: Request) -> Response:
+        """Requests as they end."""
+        return Tail(self._hub, filters.parse(request.query_params.multi_items()))
+
+    async def tenants(self, request: Request) -> Response:
+        """Who is billed."""
+        _no_query(request)
+        return JSONResponse(await reads.tenants(self._settings().state_dir / DATABASE))
+
+
+def _no_query(request: Request) -> None:
+    for name in request.query_params:
+        raise BadParameter(f"{name[:64]}: unknown parameter; this route takes none")
+
+
+async def on_http_error(request: Request, fault: Exception) -> Response:
+    """What Starlette's routing raises, as a problem."""
+    assert isinstance(fault, HTTPException)
+    path, request_id = request.url.path[:128], request.state.request_id
+    if fault.status_code == 405:
+        allow = (fault.headers or {}).get("Allow", "")
+        return answer(WrongMethod(f"{path} takes {allow}", allow=allow), request_id)
+    return answer(NoSuchRoute(f"there is no route {path}; see docs/api.md"), request_id)

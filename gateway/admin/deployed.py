@@ -1,0 +1,32 @@
+"""The settings in force, for whoever asks now and then: those of the current deployment."""
+
+from __future__ import annotations
+
+import structlog
+
+from runtime import reload
+from runtime.deployments import Current, Deployments, NoDeployment
+from runtime.settings import ConfigError, Settings
+
+log = structlog.get_logger()
+
+
+class Deployed:
+    """Begins with what the process was started with; looks again at each call."""
+
+    def __init__(self, started_with: Settings) -> None:
+        self._settings = started_with
+        self._seen: Current | None = None
+        self._book = Deployments(started_with.state_dir)
+
+    def __call__(self) -> Settings:
+        """Reads a small file; more only after a deployment. What can't be read changes nothing."""
+        try:
+            current = self._book.current()
+            if current is not None and current != self._seen:
+                self._seen = current
+                old = self._settings
+                self._settings = reload.load(old.state_dir, current.number, dev=old.dev)
+        except (NoDeployment, ConfigError, OSError) as fault:
+            log.warning("deployment_unreadable", reason=str(fault))
+        return self._settings

@@ -1,0 +1,118 @@
+"""What the admin API reads from the store: the last requests, and the tenants. Never a secret."""
+
+from __future__ import annotations
+
+import datetime
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from gateway.admin.problems import BadParameter, StoreUnreachable
+from gateway.store.errors import StoreError
+from gateway.store.reader import read_in_thread
+
+MAX_LIMIT = 100
+NEWEST = "~"  # sorts after every id
+
+
+async def requests(database: Path, after: str, limit: int) -> dict[str, Any]:
+    """A page of requests, the newest first: those before the record `after`."""
+
+    def query(db: sqlite3.Connection) -> list[dict[str, Any]]:
+        db.row_factory = sqlite3.Row
+        rows = db.execute(_REQUESTS, {"after": after, "limit": limit + 1})
+        return [_request(dict(row)) for row in rows]
+
+    found = await _read(database, query)
+    return _page(found[:limit], has_more=len(found) > limit)
+
+
+async def tenants(database: Path) -> dict[str, Any]:
+    """All tenants, by name, with how many live keys each has."""
+
+    def query(db: sqlite3.Connection) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": id_,
+                "object": "tenant",
+                "name": name,
+                "demo": bool(is_demo),
+                "created_at": moment(created_at),
+                "live_keys": live_keys,
+            }
+            for id_, name, is_demo, created_at, live_keys in db.execute(_TENANTS)
+        ]
+
+    return _page(await _read(database, query), has_more=False)
+
+
+def page_of(given: dict[str, str]) -> tuple[str, int]:
+    """`after` and `limit` of a query string. Raises BadParameter."""
+    for name in given:
+        if name not in ("after", "limit"):
+            raise BadParameter(f"{name[:64]}: unknown parameter; known are after, limit")
+    text = given.get("limit", "20")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_LIMIT):
+        raise BadParameter(f"limit: expected 1 to {MAX_LIMIT}, found {text[:64]!r}")
+    return given.get("after", NEWEST), int(text)
+
+
+def moment(us: int | None) -> str | None:
+    """A time of the store for people and machines: RFC 3339, UTC."""
+    if us is None:
+        return None
+    when = datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC)
+    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+async def _read(database: Path, query: Any) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = await read_in_thread(database, query)
+    except StoreError:
+        raise StoreUnreachable(
+            "the store can't be read; is there a gateway on this machine?"
+        ) from None
+    return found
+
+
+def _page(rows: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    return {
+        "object": "list",
+        "data": rows,
+        "first_id": rows[0]["id"] if rows else None,
+        "last_id": rows[-1]["id"] if rows else None,
+        "has_more": has_more,
+    }
+
+
+def _request(row: dict[str, Any]) -> dict[str, Any]:
+    opened, first, ended = row.pop("opened_at"), row.pop("first_token_at"), row.pop("ended_at")
+    return row | {
+        "object": "request",
+        "streamed": bool(row["streamed"]),
+        "billable": None if row["billable"] is None else bool(row["billable"]),
+        "opened_at": moment(opened),
+        "ended_at": moment(ended),
+        "ttft_ms": None if first is None else round((first - opened) / 1000, 1),
+        "duration_ms": None if ended is None else round((ended - opened) / 1000, 1),
+    }
+
+
+# A record's id begins with its time, so that the primary key is the order.
+_REQUESTS = """
+SELECT usage_record.id, request_id, state, outcome, status_code AS status,
+  tenant_id AS tenant, tenant.name AS tenant_name, api_key_id AS key,
+  model_id AS model, operation, streamed, host_id AS host, finish_reason,
+  input_tokens, cached_input_tokens, output_tokens, usage_source, billable, bill_reason,
+  opened_at, first_token_at, ended_at
+FROM usage_record JOIN tenant ON tenant.id = usage_record.tenant_id
+WHERE usage_record.id < :after
+ORDER BY usage_record.id DESC LIMIT :limit
+"""
+
+_TENANTS = """
+SELECT tenant.id, tenant.name, is_demo, tenant.created_at,
+  COUNT(api_key.id) FILTER (WHERE api_key.revoked_at IS NULL)
+FROM tenant LEFT JOIN api_key ON api_key.tenant_id = tenant.id
+GROUP BY tenant.id ORDER BY tenant.name
+"""

@@ -1,0 +1,161 @@
+"""The operator's side of a process: request events and the admin API, in a thread of its own.
+
+Of the processes on one state folder, one has the listener: whoever takes the role first, and after
+its end another. So `node` and `gateway` may run beside each other with one configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import structlog
+import uvicorn
+
+from gateway.admin import key
+from gateway.admin.api import AdminApi
+from gateway.admin.deployed import Deployed
+from gateway.admin.hub import EventHub
+from gateway.admin.node_client import NodeClient
+from gateway.admin.status import Process
+from gateway.server import PortInUse
+from runtime import settings as config, state
+from runtime.host import HostServer
+from runtime.sections import AdminSettings
+from runtime.settings import Settings
+
+log = structlog.get_logger()
+
+POLL_S = 0.5
+DRAIN_S = 2
+MAX_CONNECTIONS = 128
+MAX_HEADER_BYTES = 16384
+
+Beside = Callable[["AdminThread"], Coroutine[Any, Any, None]]
+
+
+class AdminThread:
+    """Runs from `start` to `stop`. `beside` runs in its loop, and is cancelled at the end."""
+
+    def __init__(self, settings: Settings, command: str, beside: Beside | None = None) -> None:
+        self._settings = settings
+        self._process = Process(
+            command=command, pid=os.getpid(), began=time.time(), began_monotonic=time.monotonic()
+        )
+        self._beside = beside
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="admin", daemon=True)
+        self._told = asyncio.Event()
+        self._held = ExitStack()  # the role and the port
+        self._sock: socket.socket | None = None
+        self._url_file = state.admin_url(settings.state_dir)
+        self.hub = EventHub(state.events_socket(settings.state_dir))
+        self.node = NodeClient(state.node_socket(settings.state_dir))
+
+    def start(self) -> None:
+        """Listens when this returns, unless another process does. Raises PortInUse, BadAdminKey."""
+        self._key = key.ensure(self._settings.state_dir, config.caller().admin_key)
+        if self._settings.file.admin.port:
+            with suppress(state.StateInUse):
+                self._sock = self._take()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when all is closed."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._told.set)
+            self._thread.join()
+        self._loop.close()
+        self._held.close()
+
+    def _take(self) -> socket.socket:
+        """The role and its port. Raises StateInUse while another has the role, or PortInUse."""
+        admin = self._settings.file.admin
+        with ExitStack() as stack:
+            stack.enter_context(state.own(self._settings.state_dir, "admin"))
+            sock = stack.enter_context(listen(admin.host, admin.port))
+            self._held = stack.pop_all()
+        return sock
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main())
+        except Exception:  # requests go on without
+            log.exception("admin_failed")
+
+    async def _main(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self._settings.file.admin.port:
+                group.create_task(self._serve())
+            beside = group.create_task(self._beside(self)) if self._beside else None
+            await self._told.wait()
+            self.hub.close()
+            if beside:
+                beside.cancel()
+
+    async def _serve(self) -> None:
+        sock = self._sock or await self._take_over()
+        if sock is None:
+            return
+        server = HostServer(self._config())
+        serving = asyncio.ensure_future(server.serve(sockets=[sock]))
+        url = url_of(self._settings.file.admin)
+        self._url_file.write_text(url)
+        log.info("admin_started", url=url)
+        await self._told.wait()
+        self._url_file.unlink(missing_ok=True)
+        server.should_exit = True
+        await serving
+
+    async def _take_over(self) -> socket.socket | None:
+        """Waits for the role until told to stop."""
+        while not self._told.is_set():
+            with suppress(state.StateInUse, PortInUse):
+                return self._take()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), POLL_S)
+        return None
+
+    def _config(self) -> uvicorn.Config:
+        api = AdminApi(Deployed(self._settings), self.node, self.hub, self._process)
+        return uvicorn.Config(
+            api.asgi(self._key),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_graceful_shutdown=DRAIN_S,
+        )
+
+
+def url_of(admin: AdminSettings) -> str:
+    """Where commands on this machine call it."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(admin.host, admin.host)  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{admin.port}"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises PortInUse, with what to do."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(128)
+    except OSError as fault:
+        sock.close()
+        raise PortInUse(
+            f"{host}:{port} can't be listened on for the admin API ({fault.strerror}); stop what "
+            "uses it, or choose another with --admin-port (0: no admin API)"
+        ) from None
+    return sock
