@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import structlog
 from starlette.applications import Starlette
@@ -19,7 +20,8 @@ from gateway import parent
 from gateway.env import Env
 from gateway.parts import open_parts, running
 from gateway.v1 import V1
-from runtime import logs, settings as config
+from runtime import logs, reload, settings as config
+from runtime.running import Sign
 from runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -27,26 +29,50 @@ log = structlog.get_logger()
 FAREWELL_S = 1.5  # what is left of a drain to tell clients that their answer won't end
 
 
-def create_app(settings: Settings) -> ASGIApp:
-    """The gateway as an ASGI app: `/v1` straight to its routes, everything else by Starlette."""
+Following = Callable[[reload.Apply], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def staying(_: reload.Apply) -> AsyncIterator[None]:
+    """The settings never change."""
+    yield
+
+
+def create_app(settings: Settings, following: Following = staying) -> ASGIApp:
+    """The gateway as an ASGI app: `/v1` straight to its routes, everything else by Starlette.
+
+    Inside `following` it is told of the settings that come after these.
+    """
     v1 = V1()
+    current = settings
 
     def drain() -> None:
         """The server stops: soon, answers that still run would be cut off. End them before."""
         log.info("gateway_stopping")
-        grace_s = max(0.0, settings.file.server.drain_s - FAREWELL_S)
+        grace_s = max(0.0, current.file.server.drain_s - FAREWELL_S)
         asyncio.get_running_loop().call_later(grace_s, v1.stop)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with open_env(settings) as env, running(parent.watch(settings.state_dir, drain)):
-            v1.env = env
+        async with (
+            open_parts(settings) as parts,
+            running(parent.watch(settings.state_dir, drain)),
+        ):
+            v1.env = env = parts.env(settings)
+
+            async def apply(later: Settings, _: int) -> None:
+                """Requests that come from now on get these; those that run keep what they have."""
+                nonlocal current
+                v1.env, current = parts.env(later), later
+                await parts.let_go(later)
+
             log.info(
                 "gateway_started",
                 name=settings.file.name,
                 models=[deployment.id for deployment in env.catalog],
             )
-            yield
+            async with following(apply):
+                yield
         log.info("gateway_stopped")
 
     async def healthz(_: Request) -> Response:
@@ -75,8 +101,10 @@ def from_environment() -> ASGIApp:
     """The app of a server's worker process, which finds its settings in the environment."""
     logs.configure()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reaches the whole group; the parent decides
-    settings, _ = config.load()
-    app = create_app(settings)
+    state_dir, dev = config.parent_said()
+    sign = Sign(state_dir, "gateway", dev=dev)
+    start = reload.load_current(state_dir, dev=dev)
+    app = create_app(start.settings, partial(reload.following, start, sign))
     # What is loaded now stays: leave it out of collections, which cost a tenth of a request.
     gc.collect()
     gc.freeze()

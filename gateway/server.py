@@ -27,7 +27,10 @@ from granian.log import LogLevels
 from granian.server import MPServer
 
 from gateway.parent import mark
+from runtime import reload
 from runtime.node import Node
+from runtime.reload import Start
+from runtime.running import Sign
 from runtime.scaling import backoff_s, failures_after
 from runtime.settings import Settings, export_to_children
 
@@ -77,11 +80,23 @@ def _reason(fault: OSError) -> str:
     return "Address already in use" if fault.errno == errno.EAGAIN else str(fault.strerror)
 
 
+async def keep_hosts(node: Node, start: Start, stop: asyncio.Event) -> None:
+    """Run a node until `stop`. It follows the deployments that come after `start`."""
+
+    async def apply(settings: Settings, number: int) -> None:
+        node.apply(settings, number)
+
+    sign = Sign(start.settings.state_dir, "node", dev=start.settings.dev)
+    async with reload.following(start, sign, apply):
+        await node.run(stop)
+
+
 class NodeThread:
     """The node, in a thread with a loop of its own, until `stop`. If it breaks, all ends."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._node = Node(settings)  # here, so that its faults are the caller's
+    def __init__(self, start: Start) -> None:
+        self._node = Node(start.settings)  # here, so that its faults are the caller's
+        self._start = start
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
         self._loop = asyncio.new_event_loop()
         self._told = asyncio.Event()
@@ -100,7 +115,7 @@ class NodeThread:
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._node.run(self._told))
+            self._loop.run_until_complete(keep_hosts(self._node, self._start, self._told))
         except Exception:
             log.exception("node_failed")
             self.is_broken = True

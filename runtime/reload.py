@@ -6,7 +6,8 @@ What can't be loaded or applied changes nothing; the process shows why (`running
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from runtime.settings import ConfigError, Settings, load_text
 log = structlog.get_logger()
 
 POLL_S = 0.25
+
+Apply = Callable[[Settings, int], Awaitable[None]]  # with the number of the deployment
 
 
 def load(state_dir: Path, number: int, *, dev: bool) -> Settings:
@@ -59,34 +62,52 @@ def load_current(state_dir: Path, *, dev: bool) -> Start:
     raise faults[0]
 
 
-async def follow(
-    state_dir: Path, start: Start, sign: Sign, apply: Callable[[Settings], Awaitable[None]]
-) -> None:
-    """Apply every deployment that comes after the one it started with, until cancelled."""
+@asynccontextmanager
+async def following(start: Start, sign: Sign, apply: Apply) -> AsyncIterator[None]:
+    """Inside, every deployment that comes after the one it started with is applied, and shown."""
+    task = asyncio.create_task(_follow(start, sign, apply), name="follow deployments")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        sign.close()
+
+
+async def _follow(start: Start, sign: Sign, apply: Apply) -> None:
+    state_dir, dev = start.settings.state_dir, start.settings.dev
     book = Deployments(state_dir)
     seen, number = start.current, start.number
     sign.show(seen, number, start.fault)
     while True:
         await asyncio.sleep(POLL_S)
-        try:
-            current = book.current()
-        except (NoDeployment, OSError) as fault:
-            log.warning("deployments_unreadable", reason=str(fault))
-            continue
+        current = _look(book)
         if current is None or current == seen:
             continue
-        seen, reason = current, ""
-        try:
-            await apply(
-                await asyncio.to_thread(load, state_dir, current.number, dev=start.settings.dev)
-            )
-        except (ConfigError, NoDeployment) as fault:
-            reason = str(fault)
-            log.error("deployment_not_applied", number=current.number, reason=reason)
-        except Exception as fault:  # whatever it was, the old settings go on
-            reason = f"{type(fault).__name__}: {fault}"
-            log.exception("deployment_not_applied", number=current.number)
-        else:
-            number = current.number
-            log.info("deployment_applied", number=number)
-        sign.show(current, number, reason)
+        seen = current
+        fault = await _applied(state_dir, current.number, dev, apply)
+        number = number if fault else current.number
+        sign.show(current, number, fault)
+
+
+def _look(book: Deployments) -> Current | None:
+    try:
+        return book.current()
+    except (NoDeployment, OSError) as fault:
+        log.warning("deployments_unreadable", reason=str(fault))
+        return None
+
+
+async def _applied(state_dir: Path, number: int, dev: bool, apply: Apply) -> str:
+    """Apply a deployment; returns why it couldn't be, or ""."""
+    try:
+        await apply(await asyncio.to_thread(load, state_dir, number, dev=dev), number)
+    except (ConfigError, NoDeployment) as fault:
+        log.error("deployment_not_applied", number=number, reason=str(fault))
+        return str(fault)
+    except Exception as fault:  # whatever it was, the old settings go on
+        log.exception("deployment_not_applied", number=number)
+        return f"{type(fault).__name__}: {fault}"
+    log.info("deployment_applied", number=number)
+    return ""

@@ -7,6 +7,8 @@ from importlib.metadata import version
 import click
 
 from gateway.cli.accounts import keys, tenants
+from gateway.cli.deploy import deploy, rollback
+from gateway.cli.deployments import deployments
 from gateway.cli.serving import dev, gateway, node, serve
 from gateway.cli.usage import usage
 
@@ -17,5 +19,5 @@ def main() -> None:
     """Bulkhead: a self-hosted, multi-tenant LLM inference gateway."""
 
 
-for command in (dev, serve, gateway, node, tenants, keys, usage):
+for command in (dev, serve, gateway, node, deploy, rollback, deployments, tenants, keys, usage):
     main.add_command(command)

@@ -14,11 +14,15 @@ import httpx
 import msgspec
 
 from gateway.cli.accounts import pepper
-from gateway.cli.options import Places, database, load, places
+from gateway.cli.options import Places, database, load, locate, places
 from gateway.demo import demo_key
-from gateway.server import GatewayFailed, NodeThread, own_port, run_gateway
-from runtime import logs, state, weights
+from gateway.server import GatewayFailed, NodeThread, keep_hosts, own_port, run_gateway
+from runtime import logs, reload, state, weights
+from runtime.deployments import Deployments
 from runtime.node import Node
+from runtime.reload import Start
+from runtime.rollout import by
+from runtime.running import running
 from runtime.settings import Settings
 
 LISTENER = (
@@ -26,6 +30,13 @@ LISTENER = (
     click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on."),
 )
 
+
+deployed_option = click.option(
+    "--deployed",
+    is_flag=True,
+    help="Start with the current deployment, whatever the file says by now. "
+    "With the file if nothing was deployed yet.",
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,51 +53,83 @@ def listener(command: F) -> F:
 @places
 def dev(host: str | None, port: int | None, places: Places) -> None:
     """Serve on this machine with a demo tenant, whose key is printed."""
-    settings = _settings(places, host, port, dev=True)
+    settings = _settings(load(places, dev=True), host, port)
     with _port(settings), state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         with database(settings) as db:
             secret = demo_key(db, settings.state_dir, pepper(settings))
-        _serve(settings, ready=lambda: _welcome(settings, secret))
+        _serve(_deploy(settings, "bulkhead dev"), ready=lambda: _welcome(settings, secret))
 
 
 @click.command()
 @listener
+@deployed_option
 @places
-def serve(host: str | None, port: int | None, places: Places) -> None:
+def serve(host: str | None, port: int | None, deployed: bool, places: Places) -> None:
     """Serve: the gateway, and the node with its hosts."""
-    settings = _settings(places, host, port, dev=False)
+    settings = _settings(_chosen(places, deployed=deployed), host, port)
     with _port(settings), state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         _migrate(settings)
-        _serve(settings, ready=lambda: _announce(settings))
+        _serve(_deploy(settings, "bulkhead serve"), ready=lambda: _announce(settings))
 
 
 @click.command()
 @listener
+@deployed_option
 @places
-def gateway(host: str | None, port: int | None, places: Places) -> None:
-    """Run the gateway alone, in front of the node that runs on the same state folder."""
-    settings = _settings(places, host, port, dev=False)
+def gateway(host: str | None, port: int | None, deployed: bool, places: Places) -> None:
+    """Run the gateway alone, in front of the node that runs on the same state folder.
+
+    It starts with what is deployed to that node, or with its file if no node runs there.
+    """
+    deployed = deployed or _has_node(places)
+    settings = _settings(_chosen(places, deployed=deployed), host, port)
     with _port(settings):
         _migrate(settings)
+        _deploy(settings, "bulkhead gateway")
         run_gateway(settings, lambda: _announce(settings))
 
 
 @click.command()
+@deployed_option
 @places
-def node(places: Places) -> None:
+def node(deployed: bool, places: Places) -> None:
     """Run this machine's hosts alone; `bulkhead gateway` finds them by the state folder."""
-    logs.configure()
-    settings = load(places)
+    settings = _chosen(places, deployed=deployed)
     with state.own(settings.state_dir, "node"):
         weights.ensure(settings)
-        asyncio.run(_node_until_signal(settings))
+        asyncio.run(_node_until_signal(_deploy(settings, "bulkhead node")))
 
 
-def _settings(places: Places, host: str | None, port: int | None, *, dev: bool) -> Settings:
+def _chosen(places: Places, *, deployed: bool) -> Settings:
+    """The file's settings, or the current deployment's if that is wanted and there is one."""
+    if not deployed:
+        return load(places, dev=False)
+    state_dir = locate(places).state_dir
+    current = Deployments(state_dir).current()
+    if current is None:
+        return load(places, dev=False)
+    if places.variables:
+        raise click.UsageError("a deployment has its own --var; leave them out")
+    return reload.load(state_dir, current.number, dev=False)
+
+
+def _has_node(places: Places) -> bool:
+    return any(process.role == "node" for process in running(locate(places).state_dir))
+
+
+def _deploy(settings: Settings, command: str) -> Start:
+    """Make what we start with the current deployment: it's what our workers will load."""
+    book = Deployments(settings.state_dir)
+    with book.writing():
+        current = book.add(settings.text, settings.origin, by=by(command), message="start")
+    return Start(settings, current, current.number)
+
+
+def _settings(settings: Settings, host: str | None, port: int | None) -> Settings:
+    """With --host and --port, which win."""
     logs.configure()
-    settings = load(places, dev=dev)
     server = settings.file.server
     server = msgspec.structs.replace(server, host=host or server.host, port=port or server.port)
     file = msgspec.structs.replace(settings.file, server=server)
@@ -103,22 +146,23 @@ def _migrate(settings: Settings) -> None:
         pass
 
 
-def _serve(settings: Settings, ready: Callable[[], None]) -> None:
-    hosts = NodeThread(settings)
+def _serve(start: Start, ready: Callable[[], None]) -> None:
+    hosts = NodeThread(start)
     hosts.start()
     try:
-        run_gateway(settings, ready)
+        run_gateway(start.settings, ready)
     finally:
         hosts.stop()
     if hosts.is_broken:
         raise GatewayFailed("the node broke; see the log above")
 
 
-async def _node_until_signal(settings: Settings) -> None:
+async def _node_until_signal(start: Start) -> None:
+    logs.configure()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await Node(settings).run(stop)
+    await keep_hosts(Node(start.settings), start, stop)
 
 
 def _url(settings: Settings) -> str:

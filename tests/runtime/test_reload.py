@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from runtime import reload as module
 from runtime.deployments import Deployments, NoDeployment, Origin
-from runtime.reload import Start, follow, load_current
+from runtime.reload import Start, following, load_current
 from runtime.running import Sign
 from runtime.settings import ConfigError, Settings
 
@@ -82,7 +82,7 @@ class Process:
         self.names: list[str] = []
         self.broken = False
 
-    async def apply(self, settings: Settings) -> None:
+    async def apply(self, settings: Settings, number: int) -> None:
         if self.broken:
             raise RuntimeError("a listener fell over")
         self.names.append(settings.file.name)
@@ -97,24 +97,15 @@ class Process:
 
 
 @asynccontextmanager
-async def following(state_dir: Path) -> AsyncIterator[Process]:
-    sign = Sign(state_dir, "gateway", dev=False)
-    process = Process(sign)
-    task: Awaitable[None] = asyncio.ensure_future(
-        follow(state_dir, start(state_dir), sign, process.apply)
-    )
-    try:
+async def process_of(state_dir: Path) -> AsyncIterator[Process]:
+    process = Process(Sign(state_dir, "gateway", dev=False))
+    async with following(start(state_dir), process.sign, process.apply):
         yield process
-    finally:
-        task.cancel()  # type: ignore[attr-defined]
-        with suppress(asyncio.CancelledError):
-            await task
-        sign.close()
 
 
 async def test_each_deployment_is_applied_once_and_shown(state_dir: Path) -> None:
     deploy(state_dir, "one")
-    async with following(state_dir) as process:
+    async with process_of(state_dir) as process:
         await process.has_looked_at(1)
         assert (process.names, process.sign.shown.number) == ([], 1), "it started with that"
         deploy(state_dir, "two")
@@ -127,7 +118,7 @@ async def test_each_deployment_is_applied_once_and_shown(state_dir: Path) -> Non
 
 async def test_what_can_t_be_loaded_changes_nothing_and_is_shown(state_dir: Path) -> None:
     deploy(state_dir, "one")
-    async with following(state_dir) as process:
+    async with process_of(state_dir) as process:
         deploy(state_dir, "bad", SECRET)
         await process.has_looked_at(2)
         assert (process.names, process.sign.shown.number) == ([], 1)
@@ -140,7 +131,7 @@ async def test_what_can_t_be_loaded_changes_nothing_and_is_shown(state_dir: Path
 
 async def test_what_can_t_be_applied_is_shown_and_the_next_is_tried(state_dir: Path) -> None:
     deploy(state_dir, "one")
-    async with following(state_dir) as process:
+    async with process_of(state_dir) as process:
         process.broken = True
         deploy(state_dir, "two")
         await process.has_looked_at(2)
@@ -154,7 +145,7 @@ async def test_what_can_t_be_applied_is_shown_and_the_next_is_tried(state_dir: P
 
 async def test_a_pointer_that_can_t_be_read_is_waited_out(state_dir: Path) -> None:
     deploy(state_dir, "one")
-    async with following(state_dir) as process:
+    async with process_of(state_dir) as process:
         await process.has_looked_at(1)
         pointer = state_dir / "deployments" / "current"
         good = pointer.read_text()
@@ -169,7 +160,7 @@ async def test_a_pointer_that_can_t_be_read_is_waited_out(state_dir: Path) -> No
 async def test_who_started_with_an_older_one_says_so(state_dir: Path) -> None:
     deploy(state_dir, "good")
     deploy(state_dir, "bad", SECRET)
-    async with following(state_dir) as process:
+    async with process_of(state_dir) as process:
         await process.has_looked_at(2)
         assert process.sign.shown.number == 1
         assert "ONLY_THERE" in process.sign.shown.fault

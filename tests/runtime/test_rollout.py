@@ -6,14 +6,14 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from runtime import reload, rollout
 from runtime.deployments import Deployments, Origin
-from runtime.reload import follow, load_current
+from runtime.reload import following, load_current
 from runtime.rollout import Done, NeedsRestart, NotApplied, carry_out, plan
 from runtime.running import Sign
 from runtime.settings import Settings, load_text
@@ -49,24 +49,17 @@ class Process:
 
     runs = ""
 
-    async def apply(self, settings: Settings) -> None:
+    async def apply(self, settings: Settings, number: int) -> None:
         if settings.file.name == "bad":
             raise RuntimeError("not with that name")
         self.runs = settings.file.name
 
 
 @asynccontextmanager
-async def following(state_dir: Path) -> AsyncIterator[Process]:
+async def process_of(state_dir: Path) -> AsyncIterator[Process]:
     process, sign = Process(), Sign(state_dir, "gateway", dev=False)
-    start = load_current(state_dir, dev=False)
-    task = asyncio.ensure_future(follow(state_dir, start, sign, process.apply))
-    try:
+    async with following(load_current(state_dir, dev=False), sign, process.apply):
         yield process
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        sign.close()
 
 
 def test_where_nothing_runs_it_is_written_down(state_dir: Path) -> None:
@@ -86,7 +79,7 @@ def test_a_plan_tells_what_differs_from_the_current_deployment(state_dir: Path) 
 
 async def test_it_returns_once_every_process_runs_it(state_dir: Path) -> None:
     deploy(state_dir, 'name = "one"\n')
-    async with following(state_dir) as process:
+    async with process_of(state_dir) as process:
         done = await asyncio.to_thread(deploy, state_dir, 'name = "two"\n')
         assert process.runs == "two"
         assert [(p.role, p.number, p.fault) for p in done.running] == [("gateway", 2, "")]
@@ -94,7 +87,7 @@ async def test_it_returns_once_every_process_runs_it(state_dir: Path) -> None:
 
 async def test_what_a_process_can_t_apply_is_taken_back(state_dir: Path) -> None:
     deploy(state_dir, 'name = "one"\n')
-    async with following(state_dir) as process:
+    async with process_of(state_dir) as process:
         with pytest.raises(NotApplied) as told:
             await asyncio.to_thread(deploy, state_dir, 'name = "bad"\n')
         assert "deployment 2 was not applied: the gateway (pid " in str(told.value)
