@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -15,9 +16,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
+from gateway import store
+from gateway.store.backup import facts
 from gateway.store.connection import open_for_reading, open_for_writing, transaction
 from gateway.store.errors import StoreTooNew, StoreUnavailable
-from gateway.store.migrate import migrate
+from gateway.store.migrate import migrate, rehearse
 from gateway.store.schema import metadata
 
 SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql NOT NULL"
@@ -142,3 +145,88 @@ def test_any_change_of_a_tenant_or_key_moves_the_directory_version(path: Path, c
         (before,) = db.execute(version).fetchone()
         db.execute(change)
         assert db.execute(version).fetchone() == (before + 1,)
+
+
+SECOND = '''"""Tenants have a colour.
+
+More about it.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("tenant") as batch:
+        batch.add_column(sa.Column("colour", sa.Text))
+    op.execute("UPDATE tenant SET colour = 'red'")
+'''
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> str:
+    """Our migrations, and one more."""
+    folder = tmp_path / "newer"
+    shutil.copytree(Path(store.__file__).parent / "migrations", folder)
+    (folder / "versions" / "0002_colour.py").write_text(SECOND)
+    return str(folder)
+
+
+def test_a_rehearsal_tells_what_would_run_and_changes_nothing(path: Path, newer: str) -> None:
+    migrate(path)
+    with closing(open_for_writing(path)) as db:
+        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
+    before = path.read_bytes()
+    found = rehearse(path, newer)
+    assert (found.current, found.head) == ("0001", "0002")
+    (step,) = found.steps
+    assert (step.revision, step.says) == ("0002", "Tenants have a colour.")
+    assert "UPDATE tenant SET colour = 'red'" in step.sql
+    assert any(line.startswith("ALTER TABLE tenant ADD COLUMN colour") for line in step.sql)
+    assert not any(line.startswith("SELECT") for line in step.sql)
+    assert found.rows_before == found.rows_after
+    assert found.rows_before["tenant"] == 1
+    assert path.read_bytes() == before
+    assert not list(path.parent.glob(".rehearsal*"))
+
+
+def test_a_rehearsal_without_a_database_starts_from_nothing(path: Path) -> None:
+    found = rehearse(path)
+    assert (found.current, found.head) == (None, "0001")
+    assert any(line.startswith("CREATE TABLE tenant") for line in found.steps[0].sql)
+    assert not path.exists()
+
+
+def test_a_rehearsal_finds_what_would_fail(path: Path, newer: str) -> None:
+    migrate(path)
+    script = Path(newer) / "versions" / "0002_colour.py"
+    script.write_text(SECOND.replace("UPDATE tenant", "UPDATE nowhere"))
+    with pytest.raises(StoreUnavailable, match="no such table: nowhere"):
+        rehearse(path, newer)
+    with pytest.raises(StoreUnavailable, match="no such table: nowhere"):
+        migrate(path, newer)
+    assert migrate(path) == [], "it was undone as a whole"
+
+
+def test_before_a_migration_the_database_is_copied_and_three_copies_are_kept(
+    path: Path, newer: str
+) -> None:
+    assert [step.revision for step in migrate(path)] == ["0001"]
+    assert not (path.parent / "backups").exists(), "there was nothing to copy"
+    for number in range(4):
+        with closing(open_for_writing(path)) as db:
+            db.execute("INSERT INTO tenant VALUES (?, ?, 0, 0)", (f"tn_{number}", f"t{number}"))
+        assert [step.revision for step in migrate(path, newer)] == ["0002"]
+        assert migrate(path, newer) == []
+        with closing(open_for_writing(path)) as db:
+            db.execute("ALTER TABLE tenant DROP COLUMN colour")
+            db.execute("UPDATE alembic_version SET version_num = '0001'")
+    copies = sorted((path.parent / "backups").iterdir())
+    assert [facts(copy).tenants for copy in copies] == [2, 3, 4]
+    assert {facts(copy).revision for copy in copies} == {"0001"}
+    assert {stat.S_IMODE(copy.stat().st_mode) for copy in copies} == {0o600}
