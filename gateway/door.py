@@ -23,22 +23,22 @@ class Door:
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._inside = 0
+        self._inside: set[str] = set()
         self._is_open = asyncio.Event()
         self._is_open.set()
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
-    async def enter(self) -> None:
+    async def enter(self, name: str) -> None:
         """Go in, once it is open. Raises StoreUnavailable after `patience_s`."""
         if not self._is_open.is_set():
             await self._wait()
-        self._inside += 1
+        self._inside.add(name)
         self._is_empty.clear()
 
-    def leave(self) -> None:
-        """Go out; once for each `enter`."""
-        self._inside -= 1
+    def leave(self, name: str) -> None:
+        """Go out; a second time does nothing."""
+        self._inside.discard(name)
         if not self._inside:
             self._is_empty.set()
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from gateway.billing import BillReason, Outcome, UsageSource, billing
 from gateway.clock import Clock
+from gateway.door import Door
 from gateway.ids import new_id
 from gateway.prices import Line, TokenPrices, Usage, lines
 from gateway.store.records import insert_open, orphan, settle
@@ -75,23 +76,30 @@ _ABANDONED = Settlement(
 class Ledger:
     """Opens and settles usage records. Every await may raise StoreUnavailable."""
 
-    def __init__(self, writer: Writer, clock: Clock, boot_id: str) -> None:
+    def __init__(
+        self, writer: Writer, clock: Clock, boot_id: str, door: Door | None = None
+    ) -> None:
         self._writer = writer
         self._clock = clock
         self._boot_id = boot_id
+        self._door = door or Door(0)
 
     async def open(self, opening: Opening) -> OpenRecord:
         """Enter a request; durable when this returns.
 
-        Raises sqlite3.IntegrityError if the request id was entered before, or if the store doesn't
-        have the tenant or the key.
+        Waits while the store is being restored. Raises sqlite3.IntegrityError if the request id was
+        entered before, or if the store doesn't have the tenant or the key.
         """
-        record = OpenRecord(new_id("ur"), opening, self._clock.now_us())
+        record_id = new_id("ur")
+        await self._door.enter(record_id)
+        record = OpenRecord(record_id, opening, self._clock.now_us())
         try:
             await self._writer.run(_opening_job(record, self._boot_id))
-        except asyncio.CancelledError:
-            # The row may be there, and nobody would ever settle it.
-            self._writer.post(self._settling_job(record, _ABANDONED))
+        except BaseException as fault:
+            if isinstance(fault, asyncio.CancelledError):
+                # The row may be there, and nobody would ever settle it.
+                self._writer.post(self._settling_job(record, _ABANDONED))
+            self._door.leave(record.id)
             raise
         return record
 
@@ -106,6 +114,12 @@ class Ledger:
         except asyncio.CancelledError:
             self._writer.post(job)  # harmless if the first one ran
             raise
+        finally:
+            self._door.leave(record.id)
+
+    async def flush(self) -> None:
+        """Returns once all that was entered and settled before is in the store, or has failed."""
+        await self._writer.run(lambda _db: None)
 
     async def reap_orphans(self, is_alive: Callable[[str], bool]) -> int:
         """Close, unbilled, what boots left open that don't live any more; how many there were."""

@@ -25,6 +25,7 @@ from gateway.catalog import catalog_of
 from gateway.clock import SYSTEM_CLOCK
 from gateway.contracts import contracts_of
 from gateway.cors import cors_of
+from gateway.door import Door, keep, take
 from gateway.env import Env
 from gateway.events import EventSender
 from gateway.hosts import HostDirectory
@@ -32,9 +33,12 @@ from gateway.ids import new_id
 from gateway.in_flight import InFlight
 from gateway.keys import PEPPER_LABEL
 from gateway.ledger import Ledger
+from gateway.model_facts import facts_of
+from gateway.pulse import Pulse
 from gateway.relay import Relay
 from gateway.store.connection import DATABASE
 from gateway.store.directory import KeyDirectory
+from gateway.store.hold import Use
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
 from runtime import keyring, state
@@ -46,6 +50,7 @@ from runtime.settings import Settings
 log = structlog.get_logger()
 
 LOCK_WAIT_S = 10.0
+RESTORE_S = 30.0  # beyond a drain, for requests to wait until a restore has put the store back
 REPORT_THREADS = 4
 
 
@@ -64,13 +69,14 @@ class Parts:
     database: Path
     report_threads: CapacityLimiter
     in_flight: InFlight
+    pulse: Pulse
 
     def env(self, settings: Settings) -> Env:
         """What requests are given under these settings."""
         relay_settings = settings.file.relay
         return Env(
             auth=self.auth,
-            catalog=catalog_of(settings.file.models, settings.secrets),
+            catalog=catalog_of(settings.file.models, settings.secrets, facts_of(settings)),
             clock=SYSTEM_CLOCK,
             directory=self.directory,
             events=self.events,
@@ -80,6 +86,7 @@ class Parts:
             database=self.database,
             report_threads=self.report_threads,
             in_flight=self.in_flight,
+            pulse=self.pulse,
             limits=settings.file.limits,
             observability=settings.file.observability,
             contracts=contracts_of(settings.file.tenants),
@@ -106,18 +113,23 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
     async with AsyncExitStack() as stack:
         if not is_worker:
             stack.enter_context(await _own_store(settings))
+        use, door = Use(database), Door(settings.file.server.drain_s + RESTORE_S)
+        await take(use)
+        stack.callback(use.let_go)
         await to_thread.run_sync(migrate, database)
         boot_id, boots = new_id("boot"), Boots(settings.state_dir)
         stack.enter_context(boots.living(boot_id))
         writer = Writer(database)
         writer.start()
         stack.push_async_callback(to_thread.run_sync, writer.close)
-        ledger = Ledger(writer, SYSTEM_CLOCK, boot_id)
+        ledger = Ledger(writer, SYSTEM_CLOCK, boot_id, door)
         await _reap(ledger, boots)
         await stack.enter_async_context(running(boots.watch(partial(_reap, ledger, boots))))
         directory = KeyDirectory(database, SYSTEM_CLOCK, include_demo=settings.dev)
         await directory.refresh_if_changed()
         await stack.enter_async_context(running(directory.watch(asyncio.Event())))
+        keeping = keep(door, use, database, ledger.flush, directory.refresh_if_changed)
+        await stack.enter_async_context(running(keeping))
         connect_s = settings.file.relay.connect_s
         hosts = HostDirectory(str(state.node_socket(settings.state_dir)), connect_s)
         stack.push_async_callback(hosts.aclose)
@@ -139,6 +151,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             database=database,
             report_threads=CapacityLimiter(REPORT_THREADS),
             in_flight=InFlight(),
+            pulse=Pulse(),
         )
 
 

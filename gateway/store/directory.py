@@ -34,6 +34,7 @@ class Principal:
 
 
 Principals = Mapping[bytes, Principal]
+Version = tuple[int, int]
 
 
 class Stop(Protocol):
@@ -53,7 +54,7 @@ class KeyDirectory:
         self._path = path
         self._clock = clock
         self._include_demo = include_demo
-        self._version = -1
+        self._version: Version = (-1, -1)
         self._principals: Principals = MappingProxyType({})
         self._seen_at_us: int | None = None
 
@@ -83,13 +84,17 @@ class KeyDirectory:
             with anyio.move_on_after(interval_s):
                 await stop.wait()
 
-    def _read_if_changed(self, db: sqlite3.Connection) -> tuple[int, Principals] | None:
-        (version,) = db.execute("SELECT version FROM directory_version").fetchone()
+    def _read_if_changed(self, db: sqlite3.Connection) -> tuple[Version, Principals] | None:
+        version = db.execute(_VERSION).fetchone()
         if version == self._version:
             return None
         rows = db.execute(_LIVE_KEYS, {"include_demo": self._include_demo})
         return version, MappingProxyType({digest: Principal(*who) for digest, *who in rows})
 
+
+# Beside our own count SQLite's: a restore may bring back the same one, with other keys, but it
+# always moves the schema's.
+_VERSION = "SELECT version, schema_version FROM directory_version, pragma_schema_version"
 
 _LIVE_KEYS = """
 SELECT api_key.digest, tenant.id, tenant.name, api_key.id

@@ -22,20 +22,21 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_an_open_door_lets_in_at_once() -> None:
     door = Door(0)
-    await door.enter()
-    await door.enter()
-    door.leave()
+    await door.enter("a")
+    await door.enter("b")
+    door.leave("a")
+    door.leave("a")
     emptied = asyncio.ensure_future(door.emptied())
     await asyncio.sleep(0)
     assert not emptied.done()
-    door.leave()
+    door.leave("b")
     await emptied
 
 
 async def test_who_waits_is_let_in_when_it_opens() -> None:
     door = Door(30)
     door.shut()
-    waiting = [asyncio.ensure_future(door.enter()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(door.enter(name)) for name in "abc"]
     await asyncio.sleep(0.05)
     assert not any(task.done() for task in waiting)
     door.open()
@@ -45,7 +46,7 @@ async def test_who_waits_is_let_in_when_it_opens() -> None:
 async def test_who_waits_is_not_let_in_by_a_door_that_is_shut_again_at_once() -> None:
     door = Door(30)
     door.shut()
-    waiting = asyncio.ensure_future(door.enter())
+    waiting = asyncio.ensure_future(door.enter("a"))
     await asyncio.sleep(0.05)
     door.open()
     door.shut()
@@ -60,7 +61,7 @@ async def test_waiting_is_bounded() -> None:
     door = Door(0.05)
     door.shut()
     with pytest.raises(StoreUnavailable, match="being restored"):
-        await door.enter()
+        await door.enter("a")
     await door.emptied()
 
 
@@ -111,15 +112,15 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 async def test_a_restore_waits_for_who_is_inside_and_who_comes_waits_for_it(
     gateway: Gateway,
 ) -> None:
-    await gateway.door.enter()
+    await gateway.door.enter("a")
     restoring = asyncio.ensure_future(gateway.restore(lambda: gateway.done.append("replace")))
     await asyncio.sleep(0.5)
-    coming = asyncio.ensure_future(gateway.door.enter())
+    coming = asyncio.ensure_future(gateway.door.enter("b"))
     coming.add_done_callback(lambda _: gateway.done.append("in"))
     await asyncio.sleep(0.1)
     assert not restoring.done()
     assert not coming.done()
-    gateway.door.leave()
+    gateway.door.leave("a")
     await restoring
     await coming
     assert gateway.done == ["flush", "replace", "look", "in"]
@@ -130,11 +131,11 @@ async def test_one_restore_after_another(gateway: Gateway) -> None:
         await gateway.restore()
         await until(lambda: gateway.done[-1] == "look")
     async with asyncio.timeout(30):
-        await gateway.door.enter()
+        await gateway.door.enter("a")
 
 
 async def test_a_restore_that_gives_up_lets_requests_in(gateway: Gateway) -> None:
-    await gateway.door.enter()
+    await gateway.door.enter("a")
 
     def give_up() -> None:
         with pytest.raises(Exception, match="still written to"), held(gateway.database, 0.5):
@@ -143,7 +144,7 @@ async def test_a_restore_that_gives_up_lets_requests_in(gateway: Gateway) -> Non
     giving_up = asyncio.ensure_future(asyncio.to_thread(give_up))
     await asyncio.sleep(0.3)
     async with asyncio.timeout(30):
-        await gateway.door.enter()
+        await gateway.door.enter("a")
         await giving_up
     assert "flush" not in gateway.done
 
@@ -154,4 +155,4 @@ async def test_a_store_that_fails_does_not_end_the_keeping(gateway: Gateway) -> 
     await until(lambda: gateway.done == ["flush", "look"])
     await gateway.restore()
     async with asyncio.timeout(30):
-        await gateway.door.enter()
+        await gateway.door.enter("a")
