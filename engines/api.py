@@ -170,3 +170,16 @@ class EngineSpec:
     model: str
     path: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine is as configured, for a catalog. 0 and "" mean: not known, or nothing to say.
+
+    `context_length` is in tokens, prompt and answer together.
+    """
+
+    context_length: int = 0
+    dtype: str = ""
+    kv_dtype: str = ""
+    integrity: str = ""

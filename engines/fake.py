@@ -14,6 +14,7 @@ from typing import Any
 
 from engines.api import (
     ContextLengthExceeded,
+    EngineFacts,
     EngineFailed,
     EngineSpec,
     FinishReason,
@@ -26,6 +27,7 @@ from engines.api import (
 )
 
 PAGE_SIZE = 16
+MAX_CONTEXT_TOKENS = 8192
 
 
 class ByteDecoder:
@@ -86,16 +88,28 @@ class Running:
 class FakeEngine:
     """See the module. `step_s` is how long a step takes. With `faults`, prompts that begin with
     `integrity`, `engine` (the engine fails) or `exit` (the process ends) end as they say.
+
+    A start takes `start_s`, holds `held_bytes` of real memory, and fails while `fail_file` exists.
     """
 
-    max_context_tokens: int = 8192
+    max_context_tokens: int = MAX_CONTEXT_TOKENS
     step_s: float = 0.0
     max_running: int = 64
     faults: bool = False
+    start_s: float = 0.0
+    held_bytes: int = 0
+    fail_file: str = ""
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
     _requests: dict[str, Running] = field(default_factory=dict)
     _cache: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
     _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    _held: bytes = b""
+
+    def __post_init__(self) -> None:
+        time.sleep(self.start_s)
+        if self.fail_file and os.path.exists(self.fail_file):
+            raise EngineFailed(f"told to fail by {self.fail_file}")
+        self._held = b"\1" * self.held_bytes  # not zeros, which would take no memory
 
     def add(self, request: Request) -> None:
         """See engines.api.Engine."""
@@ -168,7 +182,16 @@ class FakeEngine:
         self._requests.clear()
 
 
-MINIMA = {"max_context_tokens": 1, "step_s": 0.0, "max_running": 1, "faults": False}
+MINIMA: dict[str, Any] = {
+    "max_context_tokens": 1,
+    "step_s": 0.0,
+    "max_running": 1,
+    "faults": False,
+    "start_s": 0.0,
+    "held_bytes": 0,
+    "fail_file": "",
+}
+OVERHEAD_BYTES = 64 * 1024 * 1024  # interpreter and HTTP: 45 MB as measured
 
 
 def faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -177,10 +200,25 @@ def faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         minimum = MINIMA.get(name)
         if minimum is None:
             yield f"options.{name}", f"unknown; known: {', '.join(MINIMA)}"
-        elif isinstance(value, bool) != isinstance(minimum, bool) or (
-            not isinstance(value, int | type(minimum)) or value < minimum
-        ):
-            yield f"options.{name}", f"expected {type(minimum).__name__}, {minimum} or more"
+        elif not _is_good(value, minimum):
+            least = f", {minimum} or more" if minimum != "" else ""
+            yield f"options.{name}", f"expected {type(minimum).__name__}{least}"
+
+
+def _is_good(value: Any, minimum: Any) -> bool:
+    kinds = (int, float) if type(minimum) is float else (type(minimum),)
+    return type(value) in kinds and bool(value >= minimum)
+
+
+def memory_bytes(path: str, options: Mapping[str, Any]) -> int:
+    """What a process with this engine takes."""
+    return OVERHEAD_BYTES + int(options.get("held_bytes", 0))
+
+
+def facts(path: str, options: Mapping[str, Any]) -> EngineFacts:
+    """What this engine is as configured: its context alone."""
+    context: int = options.get("max_context_tokens", MAX_CONTEXT_TOKENS)
+    return EngineFacts(context_length=context)
 
 
 def create(spec: EngineSpec) -> FakeEngine:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from engines.api import Engine, EngineSpec
+from engines.api import Engine, EngineFacts, EngineSpec
 
 FACTORIES = {
     "embedded": "engines.embedded.engine:create",
@@ -19,6 +19,14 @@ FACTORIES = {
 FAULTS = {
     "embedded": "engines.embedded.config:faults",
     "fake": "engines.fake:faults",
+}
+FOOTPRINTS = {
+    "embedded": "engines.embedded.footprint:memory_bytes",
+    "fake": "engines.fake:memory_bytes",
+}
+FACTS = {
+    "embedded": "engines.embedded.facts:facts",
+    "fake": "engines.fake:facts",
 }
 
 
@@ -32,6 +40,18 @@ def faults(name: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is wrong with an engine's settings, as (key, reason); cheap, and without torch."""
     check: Callable[[Mapping[str, Any]], Iterator[tuple[str, str]]] = _named(FAULTS[name])
     return check(settings)
+
+
+def memory_bytes(name: str, path: str, options: Mapping[str, Any]) -> int:
+    """What one engine's process takes at most, as its package estimates; without torch."""
+    estimate: Callable[[str, Mapping[str, Any]], int] = _named(FOOTPRINTS[name])
+    return estimate(path, options)
+
+
+def facts(name: str, path: str, options: Mapping[str, Any]) -> EngineFacts:
+    """What an engine is as configured, without building it. Raises EngineError."""
+    tell: Callable[[str, Mapping[str, Any]], EngineFacts] = _named(FACTS[name])
+    return tell(path, options)
 
 
 def _named(text: str) -> Any:

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from gateway.errors import BodyTooLarge, MethodNotAllowed, Refusal, Stopping, UnsupportedEncoding
+from gateway.errors import (
+    BodyTooLarge,
+    MethodNotAllowed,
+    Refusal,
+    TookTooLong,
+    UnsupportedEncoding,
+)
 from gateway.ids import new_id
 from runtime.wire import KEEP_ALIVE
 
 encode = msgspec.json.Encoder().encode
 
-STOPPING = "the server is stopping and could not finish this answer; try again"
+FAREWELL_S = 5.0  # for a client to take in why its answer ended
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -39,13 +45,14 @@ class Call:
         self.began = time.perf_counter()
         self.notes: dict[str, Any] = {}
         self.status = 0  # 0 until the answer has started
+        self.extra: dict[bytes, bytes] = {}  # headers that any answer is to carry
         self._receive = receive
         self._send = send
         self._streaming = False
         self._last_write = self.began
         self._writing = asyncio.Lock()
-        self._running: asyncio.Task[Any] | None = None  # set while `watched`
-        self._is_stopped = False
+        self._running: asyncio.Task[Any] | None = None  # set while it can be stopped
+        self._ending: Refusal | ClientGone | None = None  # why it was stopped
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
     def header(self, name: bytes) -> str:
@@ -60,50 +67,71 @@ class Call:
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(limit)
         parts, size, more = [], 0, True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > limit:
-                raise _too_large(limit)
-            more = message.get("more_body", False)
+        async with self._stoppable():
+            while more:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > limit:
+                    raise _too_large(limit)
+                more = message.get("more_body", False)
         return b"".join(parts)
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Cancels what runs inside once the client leaves: ClientGone. The body must be read."""
-        task = self._running = asyncio.current_task()
-        assert task is not None
-        gone = False
 
         async def watch() -> None:
-            nonlocal gone
             while (await self._receive())["type"] != "http.disconnect":
                 pass
-            gone = True
-            task.cancel()
+            self.stop(ClientGone())
 
-        watcher = asyncio.create_task(watch())
+        async with self._stoppable():
+            watcher = asyncio.create_task(watch())
+            try:
+                yield
+            finally:
+                watcher.cancel()
+
+    @contextmanager
+    def limited(self, seconds: float) -> Iterator[None]:
+        """Stops the call with TookTooLong when it has taken so long since it began."""
+        left_s = seconds - (time.perf_counter() - self.began)
+        fault = TookTooLong(f"the request took longer than {seconds:g} s, the most that is allowed")
+        timer = asyncio.get_running_loop().call_later(left_s, self.stop, fault)
         try:
             yield
-            if gone or self._is_stopped:
+        finally:
+            timer.cancel()
+
+    def stop(self, why: Refusal | ClientGone) -> None:
+        """End the call with `why`: what is watched, or reads the body, now or next."""
+        if self._ending is not None:
+            return
+        self._ending = why
+        if self._running is not None:
+            self._running.cancel()
+
+    @asynccontextmanager
+    async def _stoppable(self) -> AsyncIterator[None]:
+        """What runs inside is cancelled by `stop`, and ends in what it was stopped with."""
+        if self._ending is not None:
+            raise self._ending
+        task = self._running = asyncio.current_task()
+        assert task is not None
+        try:
+            yield
+            if self._ending is not None:
                 await asyncio.sleep(0)  # the cancellation is due: it must not surface later
         except asyncio.CancelledError:
-            if not (gone or self._is_stopped):
+            if self._ending is None:
                 raise
             task.uncancel()
-            raise (ClientGone() if gone else Stopping(STOPPING)) from None
+            raise self._ending from None
         finally:
             self._running = None
-            watcher.cancel()
-
-    def stop(self) -> None:
-        """End a running answer with Stopping: the server won't wait for it any longer."""
-        if self._running is not None:
-            self._is_stopped = True
-            self._running.cancel()
 
     async def send_json(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         """A whole JSON answer."""
@@ -112,6 +140,11 @@ class Call:
             status, [(b"content-type", b"application/json"), length, *(headers or [])]
         )
         await self._send({"type": "http.response.body", "body": body})
+
+    async def send_empty(self, status: int, headers: Headers) -> None:
+        """An answer without a body."""
+        await self._start(status, headers)
+        await self._send({"type": "http.response.body", "body": b""})
 
     async def stream(self, status: int, content_type: bytes, chunks: AsyncIterator[bytes]) -> None:
         """An answer whose length isn't known."""
@@ -160,16 +193,21 @@ class Call:
                 await ticker
 
     async def fail(self, fault: Refusal) -> None:
-        """Tell the client: by status if that's still open, else by an error event and no [DONE]."""
+        """Tell the client: by status if that's still open, else by an error event and no [DONE].
+
+        A client that reads nothing isn't waited for.
+        """
         self.notes["code"] = fault.code
-        if not self.status:
-            await self.send_json(fault.row.status, encode(fault.body()), _headers_of(fault))
-        elif self._streaming:
-            await self.end(b"data: " + encode(fault.body()) + b"\n\n")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                if not self.status:
+                    await self.send_json(fault.row.status, encode(fault.body()), _headers_of(fault))
+                elif self._streaming:
+                    await self.end(b"data: " + encode(fault.body()) + b"\n\n")
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.status = status
-        ours = [(b"x-request-id", self.id.encode())]
+        ours = [(b"x-request-id", self.id.encode()), *self.extra.items()]
         await self._send(
             {"type": "http.response.start", "status": status, "headers": headers + ours}
         )

@@ -7,23 +7,11 @@ import hmac
 from base64 import b32encode
 
 from gateway import keys
-from gateway.asgi import Call
 from gateway.clock import Clock
 from gateway.errors import StoreDown, Unauthorized
 from gateway.store.directory import KeyDirectory, Principal
 
 HELP = "send a valid API key as `Authorization: Bearer bh_live_…`"
-
-
-def identify(auth: Authenticator, call: Call) -> Principal:
-    """Who is calling, noted for the request's log line. Raises as `principal` does."""
-    principal = auth.principal(call.header(b"authorization"))
-    call.notes |= {
-        "tenant": principal.tenant_id,
-        "tenant_name": principal.tenant_name,
-        "key": principal.key_id,
-    }
-    return principal
 
 
 class Authenticator:

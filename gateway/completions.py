@@ -1,6 +1,6 @@
 """THE request, top to bottom: POST /v1/chat/completions and /v1/completions.
 
-1. who is calling, or 401            auth
+1. who is calling, or 401            caller, auth
 2. what is asked, or 400             schema
 3. which deployment, or 404          catalog
 4. an open row in the ledger         entry, ledger
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from gateway.asgi import Call
-from gateway.auth import identify
+from gateway.caller import identify
 from gateway.entry import Entry
 from gateway.env import Env
 from gateway.ledger import Opening
@@ -29,10 +29,18 @@ from runtime.wire import DONE
 
 
 async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
-    """Answer one request. Raises Refusal, or ClientGone."""
-    principal = identify(env.auth, call)
-    ask = decode(await call.body(env.max_body_bytes))
-    deployment = env.catalog.deployment(ask.model)
+    """Answer one request, if there is room for it. Raises Refusal, or ClientGone."""
+    limits = env.limits
+    with env.in_flight.counted(limits.max_requests), call.limited(limits.wall_s):
+        await _complete(env, call, decode)
+
+
+async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
+    principal = identify(env, call)
+    ask = decode(await call.body(env.limits.max_body_bytes))
+    deployment = env.catalog.deployment(ask.model, env.clock.now_us())
+    ask.model = deployment.id  # it may have been asked for by an alias
+    call.extra |= deployment.notices
     call.notes |= {"model": deployment.id, "stream": ask.stream}
     opening = Opening(
         request_id=call.id,
@@ -41,7 +49,7 @@ async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None
         operation=ask.operation,
         model_id=deployment.id,
         model_revision=deployment.revision,
-        prices=deployment.prices,
+        prices=env.contracts.prices(principal.tenant_name, deployment),
         streamed=ask.stream,
     )
     errand = Errand(ask, deployment, env.auth.domain(principal), call.id)
@@ -68,6 +76,7 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
             if ready:
                 await call.event(ready)
                 meter.handed_over()
+    env.pulse.note(entry.errand.deployment.id, meter.pace())
     await entry.settle()
     await call.end((tail if entry.errand.ask.include_usage else b"") + DONE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from types import TracebackType
 
 from gateway.asgi import ClientGone
@@ -14,6 +15,8 @@ from gateway.errors import (
     Refusal,
     Stopping,
     StoreDown,
+    TookTooLong,
+    Unauthorized,
     UpstreamTimeout,
 )
 from gateway.ledger import CLIENT_CLOSED_REQUEST, Ledger, Opening, OpenRecord, Settlement
@@ -40,6 +43,10 @@ class Entry:
             raise StoreDown(
                 "usage can't be recorded just now, so nothing is served; try again"
             ) from None
+        except sqlite3.IntegrityError as fault:  # the store was restored since the key was checked
+            if fault.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+                raise
+            raise Unauthorized("the API key is not valid any more; ask for another one") from None
         return self
 
     async def settle(self) -> None:
@@ -119,6 +126,7 @@ def ending(fault: BaseException) -> tuple[Outcome, int]:
 OUTCOMES: tuple[tuple[type[Refusal], Outcome], ...] = (
     (IntegrityAbort, Outcome.INTEGRITY_ABORT),
     (UpstreamTimeout, Outcome.TIMEOUT),
+    (TookTooLong, Outcome.TIMEOUT),
     (BadRequest, Outcome.REFUSED),
     (StoreDown, Outcome.CRASHED),
     (Internal, Outcome.CRASHED),

@@ -10,11 +10,17 @@ from anyio import CapacityLimiter
 from gateway.auth import Authenticator
 from gateway.catalog import Catalog
 from gateway.clock import Clock
+from gateway.contracts import Contracts
+from gateway.cors import Cors
 from gateway.events import EventSender
 from gateway.hosts import HostDirectory
+from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
+from gateway.pulse import Pulse
 from gateway.relay import Relay
 from gateway.store.directory import KeyDirectory
+from runtime.route_patterns import Matches
+from runtime.sections import LimitSettings, ObservabilitySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +37,11 @@ class Env:
     relay: Relay
     database: Path
     report_threads: CapacityLimiter  # for usage and exports, so that they can't take them all
-    max_body_bytes: int
+    in_flight: InFlight
+    pulse: Pulse
+    limits: LimitSettings
+    observability: ObservabilitySettings
+    contracts: Contracts
+    cors: Cors | None  # None: no page of a tenant may call
+    is_routed: Matches | None  # None: answered everywhere
     keep_alive_s: float

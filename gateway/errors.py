@@ -8,15 +8,20 @@ Refusal
 ├── BodyTooLarge            refused before it is read whole
 ├── UnsupportedEncoding     a compressed body
 ├── Unauthorized            no key, or none of ours
+├── OriginNotAllowed        a web page that may not call, or not with this key
 ├── NotFound                no such route
 ├── ModelNotFound           unknown, or not the caller's: the two look the same
 ├── MethodNotAllowed
 ├── Unavailable             no engine can answer now
 │   ├── IntegrityAbort      a page tag differed; the request was stopped before it read the page
 │   ├── StoreDown           keys can't be checked or usage can't be recorded
+│   ├── QueueFull           as many requests wait for the model as may
+│   ├── ModelFailed         its engine fails again and again
+│   ├── GatewayBusy         too many requests at once
 │   └── Stopping            the server stopped before the answer's end
 ├── UpstreamFailed          the engine broke, or answered nonsense
 ├── UpstreamTimeout         the engine was silent too long
+├── TookTooLong             the request as a whole took too long
 └── Internal                a bug of ours
 """
 
@@ -85,6 +90,10 @@ class Unauthorized(Refusal):
     """No key was sent, or none that is valid here."""
 
 
+class OriginNotAllowed(Refusal):
+    """The call comes from a web page that may not call, or not with this key."""
+
+
 class NotFound(Refusal):
     """There is no such route."""
 
@@ -113,6 +122,18 @@ class StoreDown(Unavailable):
     """Keys can't be checked or usage can't be recorded."""
 
 
+class QueueFull(Unavailable):
+    """As many requests as may wait for this model already."""
+
+
+class ModelFailed(Unavailable):
+    """The model's engine has failed too often in a row; it is tried again later."""
+
+
+class GatewayBusy(Unavailable):
+    """There are as many requests in this gateway as it takes at once."""
+
+
 class Stopping(Unavailable):
     """The server stopped before the answer's end."""
 
@@ -123,6 +144,10 @@ class UpstreamFailed(Refusal):
 
 class UpstreamTimeout(Refusal):
     """The engine was silent for too long."""
+
+
+class TookTooLong(Refusal):
+    """The request has taken as long as any may, its waiting included."""
 
 
 class Internal(Refusal):
@@ -147,14 +172,19 @@ TABLE: dict[type[Refusal], Row] = {
     BodyTooLarge: Row(413, "invalid_request_error", "request_too_large"),
     UnsupportedEncoding: Row(415, "invalid_request_error", "unsupported_encoding"),
     Unauthorized: Row(401, "authentication_error", "invalid_api_key"),
+    OriginNotAllowed: Row(403, "permission_error", "origin_not_allowed"),
     NotFound: Row(404, "not_found_error", "route_not_found"),
     ModelNotFound: Row(404, "not_found_error", "model_not_found"),
     MethodNotAllowed: Row(405, "invalid_request_error", "method_not_allowed"),
     Unavailable: Row(503, "server_error", "model_unavailable", 2),
     IntegrityAbort: Row(503, "server_error", "kv_integrity_abort", 1),
     StoreDown: Row(503, "server_error", "store_unavailable", 2),
+    QueueFull: Row(503, "server_error", "queue_full", 5),
+    ModelFailed: Row(503, "server_error", "model_failed", 60),
+    GatewayBusy: Row(503, "server_error", "gateway_busy", 1),
     Stopping: Row(503, "server_error", "server_stopping", 5),
     UpstreamFailed: Row(502, "server_error", "upstream_error"),
     UpstreamTimeout: Row(504, "server_error", "upstream_timeout"),
+    TookTooLong: Row(504, "server_error", "request_timeout"),
     Internal: Row(500, "server_error", "internal_error"),
 }

@@ -113,6 +113,19 @@ class CompletionFields(CommonFields, forbid_unknown_fields=True, kw_only=True):
     suffix: str | None = None
 
 
+# Accepted, and without any effect on the answer.
+IGNORED = frozenset(
+    {
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "parallel_tool_calls",
+    }
+)
 # Values of documented fields that mean "as if absent"; anything else would change the answer.
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "n": (1,),

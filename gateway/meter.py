@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gateway.billing import Outcome, UsageSource
 from gateway.clock import Clock
 from gateway.prices import Usage
@@ -10,11 +12,23 @@ from gateway.sse import Frame
 FINISHED = {"stop": Outcome.COMPLETED, "length": Outcome.LENGTH}
 
 
+US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds from a request's admission to its first token, and tokens a second after that."""
+
+    ttft_s: float
+    tokens_per_s: float | None
+
+
 class Meter:
     """Counts. `seen` has left the engine; `delivered` was handed to the client's socket."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._began_at = clock.now_us()
         self._prompt: int | None = None
         self._cached = 0
         self._seen = 0
@@ -41,6 +55,15 @@ class Meter:
         self._delivered = self._seen
         if self._seen and self.first_token_at is None:
             self.first_token_at = self._clock.now_us()
+
+    def pace(self) -> Pace | None:
+        """How fast the answer came, at its end. None if its tokens weren't seen one by one."""
+        if self.first_token_at is None:
+            return None
+        running_us = self._clock.now_us() - self.first_token_at
+        rate = (self._delivered - 1) * US / running_us if running_us > 0 else 0.0
+        ttft_s = (self.first_token_at - self._began_at) / US
+        return Pace(ttft_s, rate if self._delivered > 1 and rate else None)
 
     def usage(self, outcome: Outcome) -> tuple[Usage | None, UsageSource]:
         """What to write down for this outcome: the engine's own total, or what was delivered."""

@@ -8,6 +8,8 @@ that isn't named here.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +19,7 @@ from gateway.errors import BadRequest, UnknownField, Unsupported
 from gateway.fields import (
     HARMLESS,
     HARMLESS_IN_MESSAGE,
+    IGNORED,
     MAX_INT32,
     ChatFields,
     ChatMessage,
@@ -83,6 +86,27 @@ def decode_completion(body: bytes) -> Ask:
     ask = _common(fields, "completion")
     ask.prompt = _prompt(fields.prompt)
     return ask
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A route that takes requests for a model: what clients may send there, and its reading."""
+
+    fields: type[CommonFields]
+    decode: Callable[[bytes], Ask]
+
+
+ENDPOINTS = {
+    "/v1/chat/completions": Endpoint(ChatFields, decode_chat),
+    "/v1/completions": Endpoint(CompletionFields, decode_completion),
+}
+ADDRESS = frozenset({"model", "messages", "prompt"})  # what is asked, and of whom
+
+
+def supported_parameters() -> list[str]:
+    """The fields by which a client shapes its answer: those that are honoured."""
+    named = {name for end in ENDPOINTS.values() for name in end.fields.__struct_fields__}
+    return sorted(named - ADDRESS - IGNORED - set(HARMLESS))
 
 
 def _common(fields: CommonFields, operation: Literal["chat", "completion"]) -> Ask:

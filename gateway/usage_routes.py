@@ -6,15 +6,15 @@ import datetime
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import cast
-from urllib.parse import parse_qsl
 
 from anyio import CapacityLimiter, to_thread
 
 from gateway.asgi import Call, encode
-from gateway.auth import identify
+from gateway.caller import identify
 from gateway.env import Env
 from gateway.errors import BadRequest
 from gateway.export import Format, export
+from gateway.query import query_of
 from gateway.usage import BucketWidth, usage_page
 
 US = 1_000_000
@@ -25,8 +25,8 @@ CONTENT_TYPES = {"csv": b"text/csv; charset=utf-8", "jsonl": b"application/jsonl
 
 async def usage(env: Env, call: Call) -> None:
     """Usage by bucket and model. `start_time`, `end_time`, `bucket_width` as OpenAI's."""
-    principal = identify(env.auth, call)
-    query = _query(call, {"start_time", "end_time", "bucket_width"})
+    principal = identify(env, call)
+    query = query_of(call, {"start_time", "end_time", "bucket_width"})
     start, end = _period(query, env.clock.now_us())
     width = query.get("bucket_width", "1d")
     if width not in ("1h", "1d"):
@@ -41,8 +41,8 @@ async def usage(env: Env, call: Call) -> None:
 
 async def usage_export(env: Env, call: Call) -> None:
     """One row a request, as `format=csv` or `jsonl`, streamed."""
-    principal = identify(env.auth, call)
-    query = _query(call, {"start_time", "end_time", "format"})
+    principal = identify(env, call)
+    query = query_of(call, {"start_time", "end_time", "format"})
     start, end = _period(query, env.clock.now_us())
     fmt = query.get("format", "csv")
     if fmt not in CONTENT_TYPES:
@@ -56,17 +56,6 @@ async def _in_thread(rows: Iterator[bytes], limiter: CapacityLimiter) -> AsyncIt
     """A blocking iterator, read without blocking the loop."""
     while (chunk := await to_thread.run_sync(next, rows, None, limiter=limiter)) is not None:
         yield chunk
-
-
-def _query(call: Call, known: set[str]) -> dict[str, str]:
-    pairs = parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    for name, _ in pairs:
-        if name not in known:
-            expected = ", ".join(sorted(known))
-            raise BadRequest(
-                f"{name[:64]}: unknown parameter; known are {expected}", param=name[:64]
-            )
-    return dict(pairs)
 
 
 def _period(query: dict[str, str], now_us: int) -> tuple[int, int]:

@@ -9,25 +9,38 @@ from functools import partial
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from gateway import model_routes, usage_routes
+from gateway import model_routes, usage_routes, whoami
 from gateway.asgi import Call, ClientGone
 from gateway.completions import complete
 from gateway.env import Env
-from gateway.errors import Internal, MethodNotAllowed, NotFound, Refusal, StoreDown
+from gateway.errors import (
+    Internal,
+    MethodNotAllowed,
+    NotFound,
+    Refusal,
+    Stopping,
+    StoreDown,
+)
 from gateway.ledger import CLIENT_CLOSED_REQUEST
-from gateway.schema import decode_chat, decode_completion
+from gateway.sampling import is_told
+from gateway.schema import ENDPOINTS
 from gateway.store.errors import StoreUnavailable
 
 log = structlog.get_logger()
 
+STOPPING = "the server is stopping and could not finish this answer; try again"
+
 Handler = Callable[[Env, Call], Awaitable[None]]
 
 ROUTES: dict[str, tuple[str, Handler]] = {
-    "/v1/chat/completions": ("POST", partial(complete, decode=decode_chat)),
-    "/v1/completions": ("POST", partial(complete, decode=decode_completion)),
+    **{
+        path: ("POST", partial(complete, decode=endpoint.decode))
+        for path, endpoint in ENDPOINTS.items()
+    },
     "/v1/models": ("GET", model_routes.index),
     "/v1/usage": ("GET", usage_routes.usage),
     "/v1/usage/export": ("GET", usage_routes.usage_export),
+    "/v1/whoami": ("GET", whoami.whoami),
 }
 
 
@@ -53,11 +66,11 @@ class V1:
     def stop(self) -> None:
         """End the answers that still run."""
         for call in self._calls:
-            call.stop()
+            call.stop(Stopping(STOPPING))
 
     async def _answer(self, env: Env, call: Call) -> None:
         try:
-            await route(call)(env, call)
+            await self._handle(env, call)
         except Refusal as fault:
             await call.fail(fault)
         except StoreUnavailable:
@@ -67,6 +80,17 @@ class V1:
         except Exception:
             log.exception("internal_error", request_id=call.id)
             await call.fail(Internal(f"an internal error; please report request {call.id}"))
+
+    async def _handle(self, env: Env, call: Call) -> None:
+        path = call.scope["path"]
+        if env.is_routed is not None and not env.is_routed(call.header(b"host"), path):
+            raise no_route(path)
+        if env.cors is not None:
+            env.cors.greet(call)
+            if env.cors.is_preflight(call):
+                await env.cors.answer_preflight(call)
+                return
+        await route(call)(env, call)
 
 
 def tell(env: Env, call: Call) -> None:
@@ -79,7 +103,9 @@ def tell(env: Env, call: Call) -> None:
         "duration_ms": round((time.perf_counter() - call.began) * 1000, 1),
         **call.notes,
     }
-    log.info("request", **fields)
+    failed = call.status >= 400 or "code" in call.notes
+    if is_told(env.observability, call.id, failed=failed):
+        log.info("request", **fields)
     env.events.send(fields)
 
 
@@ -90,7 +116,12 @@ def route(call: Call) -> Handler:
     if handler is None and path.startswith(model_routes.PREFIX):
         method, handler = "GET", model_routes.show
     if handler is None:
-        raise NotFound(f"there is no route {path[:128]}; see docs/api.md for those there are")
+        raise no_route(path)
     if call.scope["method"] != method:
         raise MethodNotAllowed(f"{path[:128]} takes {method}", allow=method)
     return handler
+
+
+def no_route(path: str) -> NotFound:
+    """Nothing is answered there, be it for its path or for the host name it was asked at."""
+    return NotFound(f"there is no route {path[:128]}; see docs/api.md for those there are")

@@ -23,12 +23,12 @@ class Lifecycle(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """A model is deprecated before it is shut down."""
+        """A model is deprecated before it is shut down, and since a day that clients are told."""
         deprecated, shut = found.get("deprecated_at"), found.get("shutdown_at")
         if deprecated and shut and deprecated > shut:
             yield "shutdown_at", "is before `deprecated_at`"
-        if shut and not deprecated and found.get("status") != "deprecated":
-            yield "deprecated_at", "is missing: say since when a model that ends is deprecated"
+        if (shut or found.get("status") == "deprecated") and not deprecated:
+            yield "deprecated_at", "is missing: say since when the model is deprecated"
 
     def status_at(self, now_s: float) -> Status:
         """The stage at a moment in Unix seconds."""

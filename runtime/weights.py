@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from msgspec import MsgspecError, Struct, json
+
 from engines.build.sources import SOURCES, is_present
 from runtime.models import ModelSettings
 from runtime.settings import Settings
@@ -21,6 +23,18 @@ class WeightsUnavailable(Exception):
 def folder(settings: Settings, model: ModelSettings) -> Path:
     """Where a model's weights lie."""
     return Path(model.path) if model.path else settings.state_dir / "models" / model.source
+
+
+def digests(place: Path) -> dict[str, str]:
+    """The SHA-256 of each file of fetched weights, as written down by the fetch. {}: not known."""
+    try:
+        return json.decode((place / "source.json").read_bytes(), type=_Fetched).files
+    except (OSError, MsgspecError):
+        return {}
+
+
+class _Fetched(Struct):
+    files: dict[str, str] = {}
 
 
 def ensure(settings: Settings) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from engines.api import EngineError
 from engines.build.sources import SOURCES
 
-DTYPES = ("bfloat16", "float32")
+DTYPES = {"bfloat16": 2, "float32": 4}  # bytes an element
 INTEGRITY = ("enforce", "observe", "off")
 
 
@@ -96,6 +96,17 @@ class EngineConfig:
         return cls(**options)
 
 
+def page_bytes(model: ModelConfig, engine: EngineConfig) -> int:
+    """Bytes that one page takes over all layers, K and V together."""
+    elements = model.num_layers * model.num_kv_heads * model.head_dim * engine.page_size
+    return 2 * elements * DTYPES[engine.kv_dtype]
+
+
+def max_context(model: ModelConfig, engine: EngineConfig, num_pages: int) -> int:
+    """Tokens of prompt and answer that one request may have: the null page is nobody's."""
+    return min(engine.max_context or model.max_context, (num_pages - 1) * engine.page_size)
+
+
 def faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is wrong with a model's settings for this engine, as (key, reason)."""
     source, path = settings.get("source"), settings.get("path")
@@ -126,7 +137,7 @@ def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 PAIR = ("max_running", "max_batch_tokens")
-CHOICES = {"dtype": DTYPES, "kv_dtype": DTYPES, "integrity": INTEGRITY}
+CHOICES = {"dtype": tuple(DTYPES), "kv_dtype": tuple(DTYPES), "integrity": INTEGRITY}
 
 
 def _fault(name: str, value: object, kinds: Mapping[str, type]) -> str | None:

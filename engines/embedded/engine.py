@@ -22,7 +22,7 @@ from engines.api import (
     Tokenizer,
 )
 from engines.embedded.batch import Batch, build
-from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
+from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, max_context
 from engines.embedded.kv import TORCH_DTYPES, PlainKv
 from engines.embedded.loader import load, revision
 from engines.embedded.models.llama import Llama
@@ -189,8 +189,7 @@ class EmbeddedEngine:
 def _max_context(model: ModelConfig, config: EngineConfig, pool: PagePool) -> int:
     if config.max_context > model.max_context:
         raise UnsupportedError(f"option 'max_context' exceeds the model's {model.max_context}")
-    capacity = (pool.num_pages - 1) * config.page_size
-    return min(config.max_context or model.max_context, capacity)
+    return max_context(model, config, pool.num_pages)
 
 
 def _scopes(config: EngineConfig, model_revision: str) -> Callable[[str], KeyScope]:

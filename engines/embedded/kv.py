@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
+from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, page_bytes
 
 TORCH_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -65,12 +65,6 @@ class PlainKv:
         found = pages.index_select(1, block_tables.flatten())
         by_row = found.view(pages.shape[0], block_tables.shape[0], -1, pages.shape[3])
         return by_row.to(self._compute_dtype)
-
-
-def page_bytes(model: ModelConfig, engine: EngineConfig) -> int:
-    """Bytes that one page takes over all layers, K and V together."""
-    elements = model.num_layers * model.num_kv_heads * model.head_dim * engine.page_size
-    return 2 * elements * TORCH_DTYPES[engine.kv_dtype].itemsize
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -1,0 +1,31 @@
+"""What a configured engine is, told without building it (and without torch)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engines.api import EngineFacts
+from engines.embedded.config import EngineConfig, ModelConfig, max_context, page_bytes
+
+
+def facts(path: str, options: Mapping[str, Any]) -> EngineFacts:
+    """The engine's facts; its context is known once the weights' folder is there.
+
+    Raises UnsupportedError for options or weights that can't be served.
+    """
+    engine = EngineConfig.from_options(options)
+    return EngineFacts(
+        context_length=_context_length(Path(path), engine),
+        dtype=engine.dtype,
+        kv_dtype=engine.kv_dtype,
+        integrity=engine.integrity,
+    )
+
+
+def _context_length(folder: Path, engine: EngineConfig) -> int:
+    if not (folder / "config.json").is_file():
+        return engine.max_context
+    model = ModelConfig.from_folder(folder)
+    return max_context(model, engine, engine.kv_memory_bytes // page_bytes(model, engine))

@@ -1,0 +1,18 @@
+"""A model's health, as the catalog tells of it: whether it can answer, and how fast it did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.catalog import Deployment
+from gateway.env import Env
+
+
+def health(env: Env, model: Deployment) -> dict[str, Any]:
+    """`status` is null for a server attached by URL: nobody watches it."""
+    status = None if model.is_attached else _status(env, model)
+    return {"status": status, **env.pulse.figures(model.id)}
+
+
+def _status(env: Env, model: Deployment) -> str:
+    return "ready" if env.hosts.ready(model.id) else "cold"
