@@ -25,14 +25,17 @@ FAKE = """
 [[models]]
 id = "echo"
 engine = "fake"
+min_hosts = {min_hosts}
 options = {{ step_s = {step_s}, faults = true, max_running = {max_running} }}
 price = {{ input = "0.10", cached_input = "0.02", output = "0.30" }}
 """
 
 
-def fake_config(step_s: float = 0.0, max_running: int = 64, more: str = "") -> str:
-    """A config with the fake engine, and whatever else."""
-    return FAKE.format(step_s=step_s, max_running=max_running) + more
+def fake_config(
+    step_s: float = 0.0, max_running: int = 64, more: str = "", min_hosts: int = 1
+) -> str:
+    """A config with the fake engine, its host warm, and whatever else."""
+    return FAKE.format(step_s=step_s, max_running=max_running, min_hosts=min_hosts) + more
 
 
 def free_port() -> int:
@@ -72,11 +75,11 @@ class Stack:
             self._read_welcome()
         self.wait_ready()
 
-    def spawn(self) -> None:
+    def spawn(self, *options: str) -> None:
         port = ["--port", str(self.port)] if self.port else []
         with self.log.open("a") as stderr:
             self.process = subprocess.Popen(
-                [*BULKHEAD, self.command, *self._places, *port],
+                [*BULKHEAD, self.command, *self._places, *port, *options],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,

@@ -113,7 +113,7 @@ def differences(planned: Plan) -> list[str]:
     return [str(change) for change in planned.changes] or ["nothing differs in what it says"]
 
 
-def outcome(done: Done, if_nothing_runs: str) -> str:
+def outcome(done: Done, if_nothing_runs: str = "") -> str:
     """What became of a roll-out that went well."""
     name = f"Deployment {done.number}" + ("" if done.is_new else ", unchanged, was loaded again")
     if not done.running:

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.cli.accounts import pepper
 from gateway.cli.options import Places, database, load, locate, places
+from gateway.cli.watching import Watch
 from gateway.demo import demo_key
 from gateway.server import GatewayFailed, NodeThread, keep_hosts, own_port, run_gateway
 from runtime import logs, reload, state, weights
@@ -52,13 +53,19 @@ def listener(command: F) -> F:
 @listener
 @places
 def dev(host: str | None, port: int | None, places: Places) -> None:
-    """Serve on this machine with a demo tenant, whose key is printed."""
+    """Serve on this machine with a demo tenant, whose key is printed.
+
+    A change of the config file is deployed as soon as it's saved.
+    """
     settings = _settings(load(places, dev=True), host, port)
+    watch = Watch(settings)
     with _port(settings), state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         with database(settings) as db:
             secret = demo_key(db, settings.state_dir, pepper(settings))
-        _serve(_deploy(settings, "bulkhead dev"), ready=lambda: _welcome(settings, secret))
+        start = _deploy(settings, "bulkhead dev")
+        watch.start()
+        _serve(start, ready=lambda: _welcome(settings, secret))
 
 
 @click.command()
