@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.catalog import Deployment
-from gateway.hosts import Place
+from gateway.placement import Place
 from gateway.transport import Transport
 
 
@@ -31,14 +31,17 @@ class AttachedServers:
 
     def __init__(self) -> None:
         self._transports: dict[Way, Transport] = {}
+        self._places: dict[tuple[str, Way], Place] = {}
 
     def place(self, deployment: Deployment, connect_s: float) -> Place:
-        """Where a request to this deployment goes. Opens nothing by itself."""
+        """Where requests to this deployment go. Opens nothing by itself."""
         way = way_to(deployment, connect_s)
-        transport = self._transports.get(way)
-        if transport is None:
-            transport = self._transports[way] = Transport(connect_s=way.connect_s)
-        return Place(deployment.id, deployment.url, transport)
+        place = self._places.get((deployment.id, way))
+        if place is None:
+            transport = self._transports.setdefault(way, Transport(connect_s=way.connect_s))
+            place = Place(deployment.id, deployment.url, transport)
+            self._places[deployment.id, way] = place
+        return place
 
     async def keep(self, ways: Iterable[Way]) -> None:
         """Let all other ways go; what runs there may end.
@@ -46,7 +49,9 @@ class AttachedServers:
         A request of before, that has yet to be sent, may still open one of them again. It is then
         let go the next time.
         """
-        for way in self._transports.keys() - set(ways):
+        gone = self._transports.keys() - set(ways)
+        self._places = {key: place for key, place in self._places.items() if key[1] not in gone}
+        for way in gone:
             await self._transports.pop(way).retire()
 
     async def aclose(self) -> None:
@@ -54,3 +59,4 @@ class AttachedServers:
         for transport in self._transports.values():
             await transport.aclose()
         self._transports.clear()
+        self._places.clear()

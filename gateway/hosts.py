@@ -1,107 +1,139 @@
-"""Where the node's hosts are, followed by long poll.
+"""Where our own engines are: follows the nodes, and keeps the lines' places as they tell.
 
-A request asks for a place and waits until its model has one; the hot path asks nobody.
+A model may have hosts on several nodes. The first of them that can start one more is told of the
+requests that wait; each is told of what runs on its own hosts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
-import httpx
-from msgspec import MsgspecError, json
+from gateway.ids import new_id
+from gateway.node_link import NodeAddress, NodeLink
+from gateway.placement import Line, Place, Placement, Share
+from runtime.node_wire import Demand, HostState, HostView, ModelDemand, ModelState, ModelView
 
-from gateway.errors import Unavailable
-from gateway.transport import Transport
-from runtime.node import Hosts
-from runtime.pool import HostState, HostView
-
-POLL_S = 20.0
-RETRY_S = 0.25
-
-
-@dataclass(slots=True)
-class Place:
-    """Where one request goes: a host's transport and the base of its URLs."""
-
-    host_id: str
-    base_url: str
-    transport: Transport
+NOTHING = ModelDemand()
 
 
 class HostDirectory:
-    """The hosts of one node, as last heard."""
+    """The hosts of all nodes, as last heard."""
 
-    def __init__(self, node_socket: str, connect_s: float) -> None:
-        self._node_socket = node_socket
-        self._connect_s = connect_s
-        self._version = 0
-        self._views: dict[str, HostView] = {}
-        self._places: dict[str, Place] = {}
-        self._changed = asyncio.Condition()
+    def __init__(self, nodes: Sequence[NodeAddress], placement: Placement) -> None:
+        self._placement = placement
+        gateway = new_id("gw")
+        self._nodes = [_Node(address, gateway, self) for address in nodes]
+        self._retiring: set[asyncio.Task[None]] = set()
+        placement.on_wait = self._hurry
 
     async def follow(self) -> None:
-        """Keep asking the node until cancelled. While it is silent, what was known stays."""
-        transport = Transport(self._node_socket, connect_s=self._connect_s)
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as node:
-            while True:
-                try:
-                    await self._ask(node)
-                except (httpx.HTTPError, TimeoutError, MsgspecError):
-                    await asyncio.sleep(RETRY_S)
+        """Follow every node until cancelled."""
+        async with asyncio.TaskGroup() as all_of_them:
+            for node in self._nodes:
+                all_of_them.create_task(node.link.run())
 
-    async def _ask(self, node: httpx.AsyncClient) -> None:
-        query = {"after": str(self._version), "wait_s": str(POLL_S)}
-        async with asyncio.timeout(POLL_S + 5):
-            answer = await node.get("/hosts", params=query)
-        hosts = json.decode(answer.content, type=Hosts)
-        if hosts.version == self._version:
-            return
-        self._version = hosts.version
-        self._views = {view.model: view for view in hosts.hosts}
-        await self._retire()
-        async with self._changed:
-            self._changed.notify_all()
-
-    async def _retire(self) -> None:
-        """Forget the places of hosts that take no more; what runs there may end."""
-        ready = {view.id for view in self._views.values() if view.state is HostState.READY}
-        for model, place in list(self._places.items()):
-            if place.host_id not in ready:
-                del self._places[model]
-                await place.transport.retire()
+    def is_heard(self) -> bool:
+        """Whether any node answers."""
+        return any(node.link.is_heard for node in self._nodes)
 
     def ready(self, model: str) -> bool:
         """Whether a host of this model can take a request now."""
-        view = self._views.get(model)
-        return view is not None and view.state is HostState.READY
-
-    async def place(self, model: str, timeout_s: float, *, avoid: str = "") -> Place:
-        """A ready host of `model` other than `avoid`, waited for. Raises Unavailable."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self._usable(model, avoid))
-                return self._open(model)
-        view = self._views.get(model)
-        state = view.state.value if view else "unknown to the node"
-        raise Unavailable(
-            f"the model has no engine ready after {timeout_s:g} s (it is {state}); try again"
-        )
-
-    def _usable(self, model: str, avoid: str) -> bool:
-        return self.ready(model) and self._views[model].id != avoid
-
-    def _open(self, model: str) -> Place:
-        view = self._views[model]
-        place = self._places.get(model)
-        if place is None or place.host_id != view.id:
-            transport = Transport(view.socket, connect_s=self._connect_s)
-            place = self._places[model] = Place(view.id, "http://host/v1", transport)
-        return place
+        return any(model in node.places and node.places[model] for node in self._nodes)
 
     async def aclose(self) -> None:
         """Close the connections to all hosts."""
-        for place in self._places.values():
-            await place.transport.aclose()
-        self._places.clear()
+        for node in self._nodes:
+            for place in node.every_place():
+                await place.transport.aclose()
+            node.places.clear()
+
+    def update(self, node: _Node) -> None:
+        """Take in what a node has told: its hosts become places, and others are let go."""
+        gone = node.follow_hosts()
+        models = {view.id for view in node.link.told.models} | node.places.keys()
+        for model in models:
+            self._update_line(self._placement.line(model))
+        for place in gone:
+            self._background(place.transport.retire())
+
+    def _update_line(self, line: Line) -> None:
+        views = [view for node in self._nodes if (view := node.model(line.model))]
+        places = [place for node in self._nodes for place in node.places.get(line.model, ())]
+        if views:
+            line.state = views[0].state.value.replace("_", " ")
+        failed = not places and views and all(v.state is ModelState.FAILED for v in views)
+        if failed and not line.has_failed:
+            line.fail()
+        line.has_failed = bool(failed)
+        line.set_places(places)
+
+    def demand(self, node: _Node) -> Demand:
+        """What a node is told: what runs on its hosts, and who waits for it to start one."""
+        found = {}
+        for line in self._placement.lines():
+            in_flight, tokens = node.share(line.model).told()
+            waits = line.waiting_told() if self._starts(line.model) is node else NOTHING
+            if in_flight or waits.waiting:
+                found[line.model] = ModelDemand(
+                    waiting=waits.waiting, in_flight=in_flight, tokens=tokens + waits.tokens
+                )
+        return Demand(models=found)
+
+    def _starts(self, model: str) -> _Node | None:
+        """The node that is to start this model's next host."""
+        known = [(node, view) for node in self._nodes if (view := node.model(model))]
+        able = [node for node, view in known if _has_room(view)]
+        return next(iter(able or [node for node, _ in known]), None)
+
+    def _hurry(self) -> None:
+        for node in self._nodes:
+            node.link.hurry()
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+
+class _Node:
+    """One node: the link to it, and what its hosts are to us."""
+
+    def __init__(self, address: NodeAddress, gateway: str, directory: HostDirectory) -> None:
+        self.link = NodeLink(
+            address, gateway, lambda: directory.update(self), lambda: directory.demand(self)
+        )
+        self.places: dict[str, list[Place]] = {}
+        self._shares: dict[str, Share] = {}
+
+    def share(self, model: str) -> Share:
+        """What its hosts of a model have in flight."""
+        return self._shares.setdefault(model, Share())
+
+    def model(self, model: str) -> ModelView | None:
+        """What it says of a model."""
+        return next((view for view in self.link.told.models if view.id == model), None)
+
+    def every_place(self) -> list[Place]:
+        """Its places for all models."""
+        return [place for places in self.places.values() for place in places]
+
+    def follow_hosts(self) -> list[Place]:
+        """A place for each host that takes requests; returns those that are given up."""
+        known = {place.host_id: place for place in self.every_place()}
+        ready = [view for view in self.link.told.hosts if view.state is HostState.READY]
+        self.places = {model: [] for model in self.places}
+        for view in ready:
+            place = known.pop(view.id, None) or self._open(view)
+            self.places.setdefault(view.model, []).append(place)
+        return list(known.values())
+
+    def _open(self, view: HostView) -> Place:
+        base_url, transport = self.link.address.open_host(view)
+        return Place(view.id, base_url, transport, self.share(view.model))
+
+
+def _has_room(view: ModelView) -> bool:
+    stuck = (ModelState.FAILED, ModelState.WAITING_FOR_MEMORY)
+    return view.state not in stuck and view.hosts < view.max_hosts

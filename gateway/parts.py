@@ -34,6 +34,8 @@ from gateway.in_flight import InFlight
 from gateway.keys import PEPPER_LABEL
 from gateway.ledger import Ledger
 from gateway.model_facts import facts_of
+from gateway.node_link import LocalNode
+from gateway.placement import Placement
 from gateway.pulse import Pulse
 from gateway.relay import Relay
 from gateway.store.connection import DATABASE
@@ -62,6 +64,7 @@ class Parts:
     directory: KeyDirectory
     events: EventSender
     hosts: HostDirectory
+    placement: Placement
     attached: AttachedServers
     ledger: Ledger
     signer: Signer
@@ -82,7 +85,7 @@ class Parts:
             events=self.events,
             hosts=self.hosts,
             ledger=self.ledger,
-            relay=Relay(self.hosts, self.attached, self.signer, self.salt_key, relay_settings),
+            relay=Relay(self.placement, self.attached, self.signer, self.salt_key, relay_settings),
             database=self.database,
             report_threads=self.report_threads,
             in_flight=self.in_flight,
@@ -131,7 +134,9 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         keeping = keep(door, use, database, ledger.flush, directory.refresh_if_changed)
         await stack.enter_async_context(running(keeping))
         connect_s = settings.file.relay.connect_s
-        hosts = HostDirectory(str(state.node_socket(settings.state_dir)), connect_s)
+        node = LocalNode(str(state.node_socket(settings.state_dir)), connect_s)
+        placement = Placement()
+        hosts = HostDirectory([node], placement)
         stack.push_async_callback(hosts.aclose)
         await stack.enter_async_context(running(hosts.follow()))
         attached = AttachedServers()
@@ -144,6 +149,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             directory=directory,
             events=events,
             hosts=hosts,
+            placement=placement,
             attached=attached,
             ledger=ledger,
             signer=Signer(root.derive(CAPABILITY_LABEL)),

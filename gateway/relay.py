@@ -20,8 +20,7 @@ import structlog
 from gateway.attached import AttachedServers
 from gateway.catalog import Deployment
 from gateway.errors import Unavailable, UpstreamFailed, UpstreamTimeout
-from gateway.hosts import HostDirectory, Place
-from gateway.prices import Usage
+from gateway.placement import Line, Place, Placement
 from gateway.schema import NOT_JSON, Ask
 from gateway.sse import (
     BadFrame,
@@ -31,19 +30,21 @@ from gateway.sse import (
     foreign_reader,
     read_error,
     read_native,
-    read_usage,
 )
 from gateway.transport import Broken, ConnectFailed, Reply
 from gateway.upstream_errors import refusal_of
+from gateway.whole import Whole, read_whole
 from runtime.capability import Signer
 from runtime.sections import RelaySettings
 from runtime.wire import REQUEST_ID
 
 log = structlog.get_logger()
 
+NOWHERE: tuple[str, ...] = ()
 MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 DRAINING = "draining"
+TURN_TOKENS = 16  # a chat template's, at most, around each message
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
 ID_PREFIX = {"chat": "chatcmpl", "completion": "cmpl"}
 
@@ -59,6 +60,15 @@ class Errand:
     host_id: str | None = None
 
     @property
+    def tokens(self) -> int:
+        """No fewer than it takes, known without a tokenizer: characters, and what it may answer."""
+        ask = self.ask
+        size = ask.max_tokens or self.deployment.default_max_tokens
+        for turn in ask.messages or ():
+            size += len(turn.content) + TURN_TOKENS
+        return size + len(ask.prompt or ())
+
+    @property
     def param(self) -> str:
         """The field that a refusal of the engine's is about."""
         return "messages" if self.ask.operation == "chat" else "prompt"
@@ -68,28 +78,24 @@ class Errand:
         """The id that the client sees in the answer."""
         return f"{ID_PREFIX[self.ask.operation]}-{self.request_id.removeprefix('req_')}"
 
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """An unstreamed answer: the body for the client, and what it says of itself."""
-
-    body: bytes
-    usage: Usage | None
-    finish_reason: str | None
+    @property
+    def names(self) -> dict[str, str]:
+        """What another server's answer must say: our id, and our name of the model."""
+        return {"id": self.answer_id, "model": self.deployment.id}
 
 
 class Relay:
-    """Sends errands to hosts of the node, and to servers attached by URL."""
+    """Sends errands to hosts of our nodes, and to servers attached by URL."""
 
     def __init__(
         self,
-        hosts: HostDirectory,
+        placement: Placement,
         attached: AttachedServers,
         signer: Signer,
         salt_key: bytes,
         settings: RelaySettings,
     ) -> None:
-        self._hosts = hosts
+        self._placement = placement
         self._attached = attached
         self._signer = signer
         self._salt_key = salt_key
@@ -122,41 +128,57 @@ class Relay:
         try:
             async with self._reply(errand) as reply, self._deadline(self._settings.first_byte_s):
                 body = await reply.read(MAX_ANSWER_BYTES)
-            return _read_whole(body, errand)
+            return read_whole(body, errand.names if errand.deployment.is_attached else None)
         except (Broken, BadFrame) as fault:
             raise _broken(errand, str(fault)) from None
 
     @asynccontextmanager
     async def _reply(self, errand: Errand) -> AsyncIterator[Reply]:
         """The engine's answer, its status 200. Raises Refusal."""
-        avoid = ""
+        line, tokens, avoid = self._line(errand.deployment), errand.tokens, NOWHERE
         while True:
-            place = await self._place(errand.deployment, avoid)
+            place = line.take(tokens, avoid) or await self._wait(line, errand, tokens, avoid)
             errand.host_id = place.host_id
-            async with AsyncExitStack() as stack:
-                try:
-                    async with self._deadline(self._settings.first_byte_s):
-                        exchange = place.transport.send(*self._request(errand, place))
-                        reply = await stack.enter_async_context(exchange)
-                except ConnectFailed as fault:
-                    if errand.deployment.is_attached:
-                        raise _unreachable(errand, str(fault)) from None
-                    avoid = place.host_id
-                    continue
-                if reply.status != 200:
-                    async with self._deadline(self._settings.idle_s):
-                        code, message = await _read_refusal(errand, reply)
-                    if code == DRAINING and not errand.deployment.is_attached:
-                        avoid = place.host_id  # it has run nothing of this request
-                        continue
-                    raise refusal_of(code, message, reply.status, param=errand.param)
-                yield reply
-                return
+            try:
+                async with AsyncExitStack() as stack:
+                    if reply := await self._sent(stack, errand, place):
+                        yield reply
+                        return
+            finally:
+                line.leave(place, tokens)
+            avoid = (*avoid, place.host_id)
 
-    async def _place(self, deployment: Deployment, avoid: str) -> Place:
+    async def _sent(self, stack: AsyncExitStack, errand: Errand, place: Place) -> Reply | None:
+        """The answer of this place; None if it has run nothing, and another may be asked."""
+        may_move = not errand.deployment.is_attached
+        try:
+            async with self._deadline(self._settings.first_byte_s):
+                exchange = place.transport.send(*self._request(errand, place))
+                reply = await stack.enter_async_context(exchange)
+        except ConnectFailed as fault:
+            if may_move:
+                return None
+            raise _unreachable(errand, str(fault)) from None
+        if reply.status == 200:
+            return reply
+        async with self._deadline(self._settings.idle_s):
+            code, message = await _read_refusal(errand, reply)
+        if code == DRAINING and may_move:
+            return None
+        raise refusal_of(code, message, reply.status, param=errand.param)
+
+    def _line(self, deployment: Deployment) -> Line:
+        line = self._placement.line(deployment.id)
+        line.max_in_flight = deployment.max_in_flight
         if deployment.is_attached:
-            return self._attached.place(deployment, self._settings.connect_s)
-        return await self._hosts.place(deployment.id, self._settings.start_s, avoid=avoid)
+            place = self._attached.place(deployment, self._settings.connect_s)
+            if line.places != [place]:
+                line.set_places([place])
+        return line
+
+    async def _wait(self, line: Line, errand: Errand, tokens: int, avoid: tuple[str, ...]) -> Place:
+        max_waiting = errand.deployment.max_waiting
+        return await line.wait(tokens, max_waiting, self._settings.start_s, avoid)
 
     def _request(self, errand: Errand, place: Place) -> tuple[str, str, dict[str, str], bytes]:
         deployment, body = errand.deployment, errand.ask.engine_body()
@@ -220,28 +242,6 @@ def _until_done(frames: Iterable[Frame]) -> list[Frame]:
         if frame.done:
             break
     return found
-
-
-def _read_whole(body: bytes, errand: Errand) -> Whole:
-    try:
-        answer: dict[str, Any] = msgspec.json.decode(body)
-        finish = answer["choices"][0]["finish_reason"]
-    except (*NOT_JSON, KeyError, IndexError, TypeError):
-        raise BadFrame("not a completion") from None
-    if not isinstance(finish, str | None):
-        raise BadFrame("a finish reason that isn't text")
-    if errand.deployment.is_attached:
-        body = msgspec.json.encode(_ours(answer, errand))
-    return Whole(body, read_usage(answer.get("usage")), finish)
-
-
-ANSWER_FIELDS = ("object", "created", "choices", "usage")
-
-
-def _ours(answer: dict[str, Any], errand: Errand) -> dict[str, Any]:
-    """Another server's answer with our id and model name, and OpenAI's fields alone."""
-    ours = {"id": errand.answer_id, "model": errand.deployment.id}
-    return ours | {name: answer[name] for name in ANSWER_FIELDS if name in answer}
 
 
 def _broken(errand: Errand, reason: str) -> UpstreamFailed:

@@ -1,4 +1,4 @@
-"""One host process from the node's side: start it, wait until it serves, end it.
+"""One host process from the node's side: spawn it, wait until it serves, end it.
 
 Parent and child meet in HostSpec, Ready and the control routes; nothing else passes between them.
 """
@@ -6,9 +6,10 @@ Parent and child meet in HostSpec, Ready and the control routes; nothing else pa
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec import MsgspecError, json
 
@@ -20,15 +21,15 @@ class StartFailed(Exception):
 
 
 class Child:
-    """A running host process. Made by `start`, which returns when the host serves."""
+    """A host process. Made by `spawn`; it serves once `ready` has returned."""
 
     def __init__(self, spec: HostSpec, process: asyncio.subprocess.Process) -> None:
         self.spec = spec
         self._process = process
 
     @classmethod
-    async def start(cls, spec: HostSpec, env: dict[str, str], timeout_s: float) -> Child:
-        """Spawn a host and wait for its handshake. Raises StartFailed."""
+    async def spawn(cls, spec: HostSpec, env: dict[str, str]) -> Child:
+        """Begin a process. Raises StartFailed when this machine has no room for one."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "runtime.host"),
@@ -38,15 +39,10 @@ class Child:
             )
         except OSError as fault:
             raise StartFailed(f"no process could be started: {fault.strerror}") from None
-        child = cls(spec, process)
-        try:
-            await child._handshake(timeout_s)
-        except BaseException:
-            await child.kill()
-            raise
-        return child
+        return cls(spec, process)
 
-    async def _handshake(self, timeout_s: float) -> None:
+    async def ready(self, timeout_s: float) -> None:
+        """Hand it its spec and wait until it serves. Raises StartFailed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -58,7 +54,7 @@ class Child:
         except MsgspecError:
             raise StartFailed(f"said {line[:80]!r} instead of whether it is ready") from None
         if answer is None:
-            raise StartFailed(f"exited with {await self._process.wait()} before it was ready")
+            raise StartFailed(f"{ending(await self._process.wait())} before it was ready")
         if not answer.ready:
             raise StartFailed(answer.reason)
 
@@ -71,26 +67,30 @@ class Child:
         """Waits for the end; returns the exit code (negative: the signal)."""
         return await self._process.wait()
 
-    async def drain(self, timeout_s: float) -> None:
-        """Let running answers end, then the process; kill it when time is up."""
+    def drain(self) -> None:
+        """Tell it to let running answers end, and then itself."""
         assert self._process.stdin
-        try:
+        with suppress(OSError):
             self._process.stdin.write(b"drain\n")
-            await asyncio.wait_for(self._process.wait(), timeout_s)
-        except (TimeoutError, OSError):
-            await self.kill()
-        self.clean_up()
 
-    async def kill(self) -> None:
-        """End it now."""
+    def kill(self) -> None:
+        """End it now; `clean_up` waits for that."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
-        await self._process.wait()
-        self.clean_up()
 
-    def clean_up(self) -> None:
-        """Let go of what an ended process leaves behind."""
+    async def clean_up(self) -> None:
+        """End what is left of it, and let go of what it leaves behind."""
+        self.kill()
+        await self._process.wait()
         if self._process.stdin:
             self._process.stdin.close()
-        Path(self.spec.socket).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # it may have removed it itself
+            os.unlink(self.spec.socket)
+
+
+def ending(code: int) -> str:
+    """How a process ended, for people."""
+    if code == -signal.SIGKILL:
+        return "was killed, by hand or because memory ran out"
+    return f"exited with {code}"

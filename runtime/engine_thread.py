@@ -43,6 +43,7 @@ class EngineThread:
         self._closing = False
         self._is_over = False  # no command will ever run again
         self._answers: dict[str, asyncio.Queue[Output]] = {}
+        self._unbegun: set[str] = set()  # of them, those that the engine hasn't admitted
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.failed = asyncio.Event()
 
@@ -58,6 +59,7 @@ class EngineThread:
         if request.id in self._answers:
             raise RequestRefused(f"request id {request.id!r} is running already")
         self._answers[request.id] = asyncio.Queue()
+        self._unbegun.add(request.id)
         try:
             await self._ask(lambda engine: engine.add(request))
         except BaseException:
@@ -75,6 +77,7 @@ class EngineThread:
 
     def abort(self, request_id: str) -> None:
         """Stop a request, whatever its phase, and forget it. Ended or unknown ids are fine."""
+        self._unbegun.discard(request_id)
         if self._answers.pop(request_id, None) is not None:
             self._post(lambda engine: engine.abort(request_id))
 
@@ -86,6 +89,11 @@ class EngineThread:
     def in_flight(self) -> int:
         """Answers not yet read to their end."""
         return len(self._answers)
+
+    @property
+    def waiting(self) -> int:
+        """Of those, the ones that the engine hasn't begun."""
+        return len(self._unbegun)
 
     def close(self) -> None:
         """End the thread after its current step."""
@@ -147,6 +155,8 @@ class EngineThread:
         for output in outputs:
             if output.error is not None:
                 log.error("request_failed", request=output.request_id, code=output.error.code)
+            if output.cached_tokens is not None:
+                self._unbegun.discard(output.request_id)
             queue = self._answers.get(output.request_id)
             if queue is not None:  # else aborted meanwhile
                 queue.put_nowait(output)

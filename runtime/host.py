@@ -8,7 +8,6 @@ host never outlives its node.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import signal
 import socket
@@ -26,6 +25,7 @@ from engines.api import Engine, EngineSpec
 from engines.registry import load
 from runtime import logs
 from runtime.capability import Verifier
+from runtime.drain import drained
 from runtime.engine_thread import EngineThread
 from runtime.host_app import Host
 
@@ -42,7 +42,6 @@ class HostSpec(Struct, frozen=True, kw_only=True):
     socket: str
     public_keys: dict[str, str]
     default_max_tokens: int
-    drain_s: float
     options: dict[str, Any] = {}
 
 
@@ -93,7 +92,6 @@ async def serve(spec: HostSpec, pipe: int) -> int:
             log_config=None,
             access_log=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=math.ceil(spec.drain_s),
         )
     )
     code = await _serve_until_told(host, server, spec, pipe)
@@ -112,15 +110,16 @@ async def _serve_until_told(host: Host, server: HostServer, spec: HostSpec, pipe
     await asyncio.wait((serving, told, failed), return_when=asyncio.FIRST_COMPLETED)
     broken = host.thread.failed.is_set()
     host.draining = True
-    server.should_exit = True
+    gone = asyncio.ensure_future(_gone(stdin, told))
+    ended = asyncio.ensure_future(drained(server, spec.socket, host.traffic))
     if broken:
         await asyncio.sleep(0.1)  # let the streams that run hear why they end
-    gone = asyncio.ensure_future(_gone(stdin, told))
-    if not broken:
-        await asyncio.wait((serving, gone), return_when=asyncio.FIRST_COMPLETED)
-    server.force_exit = True
+    else:  # for as long as it takes: the node has the patience, and ends us when it is over
+        await asyncio.wait((serving, gone, ended), return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    server.force_exit = broken or gone.done()
     await serving
-    for task in (told, failed, gone):
+    for task in (told, failed, gone, ended):
         task.cancel()
     return 1 if broken else 0
 

@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 from engines.api import ContextLengthExceeded, Engine, EngineError, Request, RequestRefused
 from runtime.answer import Answer, Piece
 from runtime.capability import CapabilityRefused, Verifier
+from runtime.drain import Traffic
 from runtime.engine_thread import EngineThread
 from runtime.host_wire import (
     AnswerEncoder,
@@ -57,6 +58,7 @@ class Host:
         self.verifier = verifier
         self.default_max_tokens = max_tokens
         self.draining = False
+        self.traffic = Traffic()
         self._one_large = asyncio.Semaphore(1)
 
     def asgi(self) -> Starlette:
@@ -74,7 +76,9 @@ class Host:
         """200 while the engine can answer."""
         if self.thread.failed.is_set():
             return JSONResponse({"state": "failed"}, 503)
-        return JSONResponse({"state": "draining" if self.draining else "ready"})
+        state, traffic = "draining" if self.draining else "ready", self.traffic
+        counts = {"in_flight": traffic.running, "waiting": self.thread.waiting}
+        return JSONResponse({"state": state, **counts, "idle_s": round(traffic.idle_s, 3)})
 
     async def stats(self, _: HttpRequest) -> Response:
         """The engine's counters."""
@@ -87,6 +91,10 @@ class Host:
 
     async def infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """POST /v1/chat/completions and /v1/completions."""
+        with self.traffic:
+            await self._infer(scope, receive, send)
+
+    async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix("/v1")
         if path not in ("/chat/completions", "/completions") or scope["method"] != "POST":
             await _send_json(send, 404, error_object("not_found", "no such route on a host"))

@@ -1,7 +1,7 @@
-"""The node: owns one machine's hosts and tells on `node.sock` where they are.
+"""The node: owns one machine's hosts. Starts them as they are needed, within one memory budget.
 
-GET /hosts?after=V&wait_s=S answers when the set of hosts differs from version V, or after S
-seconds: a gateway keeps asking, and so hears of a death within milliseconds.
+Everything that happens wakes one loop, which looks at all pools and does what `scaling` and
+`sharing` decide. What the node tells, and is told, on `node.sock` is in `node_app`.
 """
 
 from __future__ import annotations
@@ -9,120 +9,207 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
 import uvicorn
-from msgspec import Struct, json
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from runtime import keyring, state, weights
+from runtime.board import Board
 from runtime.capability import Signer
+from runtime.demand import Demands
+from runtime.footprint import host_bytes, misfits
 from runtime.host import HostServer, HostSpec, listen
+from runtime.host_life import Surroundings
+from runtime.machine import memory_for_hosts
 from runtime.models import ModelSettings
-from runtime.pool import HostView, Pool
+from runtime.node_app import NodeApp
+from runtime.node_wire import Hosts
+from runtime.pool import Pool, Recipe, Terms
+from runtime.scaling import Load, Policy
 from runtime.settings import Settings, child_environment
+from runtime.sharing import share
 
 log = structlog.get_logger()
 
-MAX_WAIT_S = 60.0
 CAPABILITY_LABEL = "capability"
-
-
-class Hosts(Struct, frozen=True, kw_only=True):
-    """All hosts of a node, at one version."""
-
-    version: int
-    hosts: list[HostView]
+NOTHING = Load()
+GAVE_WAY = "another model needs its memory"
+LOOK_EVERY_S = 0.25  # for what only time changes: idle hosts, backoff, demand that isn't renewed
+ACKNOWLEDGE_S = 3.0  # for gateways to hear that a host takes nothing new
 
 
 class Node:
-    """Starts a pool for every model of our own engines, and serves `node.sock`."""
+    """A pool for every model of our own engines, and `node.sock`."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._version = time.time_ns()  # never one that an earlier node has told
+    def __init__(self, settings: Settings, deployment: int = 0) -> None:
+        self.board = Board()
+        self.demands = Demands(time.monotonic)
         self._boot = secrets.token_hex(3)  # in the hosts' ids, which no later node may use again
-        self._changed = asyncio.Condition()
-        self._notifying: asyncio.Future[None] | None = None  # held, or it could be collected
-        self._is_stopping = False
+        self._number = 0  # of hosts so far
+        self._wake = asyncio.Event()
         self._sockets = state.runtime_dir(settings.state_dir)
         root = keyring.load(settings.state_dir, settings.root_secret)
         self._public_keys = Signer(root.derive(CAPABILITY_LABEL)).public_keys()
         env = child_environment(settings, OMP_WAIT_POLICY="PASSIVE")
-        self._pools = [
-            Pool(self._spec_of(model, index), env, settings.file.hosts, self._note_change)
-            for index, model in enumerate(settings.file.models)
-            if model.engine != "openai"
-        ]
-        self._server = HostServer(
+        self._around = Surroundings(env, self._note_change, self._acknowledged)
+        self._pools: dict[str, Pool] = {}
+        self.apply(settings, deployment)
+
+    def apply(self, settings: Settings, deployment: int = 0) -> None:
+        """Follow another configuration, in the node's own loop. Its weights must be there.
+
+        A model that is new gets a pool; one that is gone has its hosts drained; one whose hosts
+        would be made otherwise has them replaced. Other hosts don't notice.
+        """
+        self._settings, self._deployment = settings, deployment
+        self._budget = settings.file.hosts.memory_bytes or memory_for_hosts()
+        terms = self._terms(settings)
+        for model, found in terms.items():
+            if model in self._pools:
+                self._pools[model].adopt(found)
+            else:
+                self._pools[model] = Pool(model, found, self._spec, self._around)
+        for model in self._pools.keys() - terms.keys():
+            self._pools[model].is_removed = True
+        self._note_change()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the hosts until `stop`, then drain them."""
+        path = state.node_socket(self._settings.state_dir)
+        server = HostServer(
             uvicorn.Config(
-                self._app(),
+                NodeApp(self).asgi(),
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=2,
             )
         )
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Keep the hosts until `stop`, then drain them."""
-        path = state.node_socket(self._settings.state_dir)
-        serving = asyncio.ensure_future(self._server.serve(sockets=[listen(path)]))
-        for pool in self._pools:
-            pool.start()
-        log.info("node_started", socket=str(path), models=[p.view.model for p in self._pools])
-        await stop.wait()
+        serving = asyncio.ensure_future(server.serve(sockets=[listen(path)]))
+        looking = asyncio.ensure_future(self._look())
+        log.info("node_started", socket=str(path), models=list(self._pools), memory=self._budget)
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((stopping, looking), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        looking.cancel()
         drain_s = self._settings.file.server.drain_s
-        await asyncio.gather(*(pool.stop(drain_s) for pool in self._pools))
-        self._is_stopping = True
-        self._note_change()  # whoever still polls is answered, and not kept waiting again
-        self._server.should_exit = True
+        await asyncio.gather(*(pool.stop(drain_s) for pool in self._pools.values()))
+        self.board.close()  # whoever still polls is answered, and not kept waiting again
+        server.should_exit = True
         await serving
         path.unlink(missing_ok=True)
         with suppress(OSError):  # not empty: another node of this folder is about to start
             self._sockets.rmdir()
+        with suppress(asyncio.CancelledError):
+            await looking  # raises what broke it
 
     def hosts(self) -> Hosts:
-        """The hosts as of now."""
-        return Hosts(version=self._version, hosts=[pool.view for pool in self._pools])
+        """All hosts and models as of now."""
+        pools = self._pools.values()
+        return Hosts(
+            version=self.board.version,
+            deployment=self._deployment,
+            hosts=[life.view for pool in pools for life in pool.lives],
+            models=[pool.view() for pool in pools if not pool.is_removed],
+        )
 
-    def _spec_of(self, model: ModelSettings, index: int) -> Callable[[int], HostSpec]:
-        def spec(start: int) -> HostSpec:
-            host_id = f"host-{self._boot}-{index}-{start}"
-            return HostSpec(
-                id=host_id,
-                model=model.id,
-                engine=model.engine,
-                path=str(weights.folder(self._settings, model)),
-                socket=str(self._sockets / f"{self._boot}-{index}-{start}.sock"),
-                public_keys=self._public_keys,
-                default_max_tokens=model.default_max_tokens,
-                drain_s=self._settings.file.server.drain_s,
-                options=model.options,
+    def restart(self, model: str) -> bool:
+        """Forget a model's failures and replace its hosts; whether there is such a model."""
+        pool = self._pools.get(model)
+        if pool is None or pool.is_removed:
+            return False
+        pool.restart()
+        log.info("model_restarted", model=model)
+        self._note_change()
+        return True
+
+    def look_again(self) -> None:
+        """Something was told: decide anew, soon."""
+        self._wake.set()
+
+    async def _look(self) -> None:
+        while True:
+            self._reconcile(time.monotonic())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    def _reconcile(self, now: float) -> None:
+        """One look at everything: stop what is too much, start what is needed and has memory."""
+        loads = self.demands.loads()
+        for model, pool in list(self._pools.items()):
+            pool.load = loads.get(model, NOTHING)
+            pool.settle(now)
+            if pool.is_removed and not pool.lives:
+                del self._pools[model]
+        shares = share(
+            self._budget,
+            [holder for pool in self._pools.values() for holder in pool.holders(now)],
+            [ask for pool in self._pools.values() if (ask := pool.ask(now))],
+            {model: pool.promised for model, pool in self._pools.items()},
+            now,
+            self._settings.file.hosts.yield_s,
+        )
+        for ask in shares.starts:
+            self._pools[ask.model].start_host()
+        for holder in shares.leaving:
+            self._pools[holder.model].retire(holder.id, GAVE_WAY)
+        someone_waits = any(not ask.is_optional for ask in shares.waiting)
+        for ask in shares.waiting:
+            if not (ask.is_optional and someone_waits):
+                self._pools[ask.model].refuse(ask)
+
+    def _terms(self, settings: Settings) -> dict[str, Terms]:
+        """What the configuration says of each model's hosts."""
+        file = settings.file
+        ours = [model for model in file.models if model.engine != "openai"]
+        folders = [str(weights.folder(settings, model)) for model in ours]
+        sizes = [host_bytes(model, folder) for model, folder in zip(ours, folders, strict=True)]
+        unfit = {ours[i].id: reason for i, _, reason in misfits(ours, sizes, self._budget)}
+        for model, reason in unfit.items():
+            log.error("model_failed", model=model, reason=reason)
+        return {
+            model.id: Terms(
+                recipe=Recipe(model.engine, folder, model.options, model.default_max_tokens),
+                policy=_policy(model),
+                bytes=size,
+                settings=file.hosts,
+                patience_s=file.limits.wall_s,
+                misfit=unfit.get(model.id, ""),
             )
+            for model, folder, size in zip(ours, folders, sizes, strict=True)
+        }
 
-        return spec
+    def _spec(self, model: str, recipe: Recipe) -> HostSpec:
+        """Everything that the next host is told."""
+        self._number += 1
+        name = f"{self._boot}-{self._number}"
+        return HostSpec(
+            id=f"host-{name}",
+            model=model,
+            engine=recipe.engine,
+            path=recipe.path,
+            socket=str(self._sockets / f"{name}.sock"),
+            public_keys=self._public_keys,
+            default_max_tokens=recipe.default_max_tokens,
+            options=recipe.options,
+        )
 
-    def _app(self) -> Starlette:
-        return Starlette(routes=[Route("/hosts", self._hosts)])
-
-    async def _hosts(self, request: Request) -> Response:
-        after = int(request.query_params.get("after", 0))
-        wait_s = min(MAX_WAIT_S, float(request.query_params.get("wait_s", 0)))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s), self._changed:
-                await self._changed.wait_for(lambda: self._is_stopping or self._version != after)
-        return Response(json.encode(self.hosts()), media_type="application/json")
+    async def _acknowledged(self) -> None:
+        await self.board.acknowledged(ACKNOWLEDGE_S)
 
     def _note_change(self) -> None:
-        self._version += 1
-        self._notifying = asyncio.ensure_future(self._notify())
+        self.board.change()
+        self._wake.set()
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+
+def _policy(model: ModelSettings) -> Policy:
+    return Policy(
+        model.min_hosts,
+        model.max_hosts,
+        model.max_in_flight,
+        model.tokens_per_host,
+        model.idle_timeout_s,
+    )

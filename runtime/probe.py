@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import ssl
+
 import httpx
+from msgspec import Struct, json
+
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx would load the system's authorities
 
 
-def client(socket: str, timeout_s: float) -> httpx.AsyncClient:
+class Health(Struct, frozen=True, kw_only=True):
+    """What a host says of itself."""
+
+    state: str  # ready, draining, failed
+    in_flight: int = 0  # answers that aren't ended
+    waiting: int = 0  # of them, those that the engine hasn't begun
+    idle_s: float = 0.0  # since when it has had none
+
+
+def client(socket: str, timeout_s: float, *, keep_alive: bool = True) -> httpx.AsyncClient:
     """A client of whatever listens on `socket`."""
-    transport = httpx.AsyncHTTPTransport(uds=socket)
+    limits = httpx.Limits(max_keepalive_connections=None if keep_alive else 0)
+    transport = httpx.AsyncHTTPTransport(uds=socket, limits=limits, verify=NO_TLS)
     return httpx.AsyncClient(transport=transport, base_url="http://host", timeout=timeout_s)
 
 
-async def healthy(host: httpx.AsyncClient) -> bool:
-    """Whether a host says that it can answer. Raises httpx.HTTPError if it says nothing."""
-    return (await host.get("/health")).status_code == 200
+async def health(host: httpx.AsyncClient) -> Health | None:
+    """A host's health; None if it says that it can't answer. Raises HTTPError if it is silent."""
+    answer = await host.get("/health")
+    return json.decode(answer.content, type=Health) if answer.status_code == 200 else None

@@ -27,6 +27,7 @@ def real_stack(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Ite
 [[models]]
 id = "smollm2-135m-instruct"
 engine = "embedded"
+min_hosts = 1
 path = "{model_dir}"
 price = {{ input = "0.10", cached_input = "0.02", output = "0.30" }}
 
