@@ -134,10 +134,13 @@ def revoke_key(db: sqlite3.Connection, key_id: str, *, clock: Clock = SYSTEM_CLO
             "UPDATE api_key SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
             (clock.now_us(), key_id),
         )
-        row = db.execute(
-            f"SELECT {_KEY_COLUMNS} FROM api_key WHERE id = ?",  # noqa: S608
-            (key_id,),
-        ).fetchone()
+        return key_of(db, key_id)
+
+
+def key_of(db: sqlite3.Connection, key_id: str) -> Key:
+    """The key of this id, revoked or not. Raises NoSuchKey."""
+    query = f"SELECT {_KEY_COLUMNS} FROM api_key WHERE id = ?"  # noqa: S608
+    row = db.execute(query, (key_id,)).fetchone()
     if row is None:
         raise NoSuchKey(f"There is no key {key_id!r}: list the tenant's keys to see their ids.")
     return Key(*row)

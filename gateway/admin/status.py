@@ -16,7 +16,7 @@ from runtime.certificates import BadCertificate
 from runtime.deployments import Deployments, NoDeployment
 from runtime.running import Running, running
 from runtime.sections import ServerTls
-from runtime.settings import Settings, project_folder
+from runtime.settings import Settings
 
 log = structlog.get_logger()
 
@@ -79,9 +79,8 @@ def _certificate(tls: ServerTls, settings: Settings) -> dict[str, Any] | None:
     """Until when a listener's certificate is good; None: plain HTTP."""
     if not tls.cert:
         return None
-    folder = project_folder(Path(settings.config_path))
     try:
-        leaf = certificates.load(tls, folder).leaf
+        leaf = certificates.load(tls, settings.folder).leaf
     except BadCertificate as fault:
         return {"file": tls.cert, "fault": str(fault)}
     assert leaf is not None

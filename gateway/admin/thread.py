@@ -18,13 +18,13 @@ from typing import Any
 import structlog
 import uvicorn
 
-from gateway.admin import key
+from gateway.admin import address, key
 from gateway.admin.api import AdminApi
-from gateway.admin.deployed import Deployed
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
 from gateway.admin.status import Process
-from gateway.server import PortInUse
+from gateway.deployed import Deployed
+from gateway.listener import PortInUse
 from runtime import settings as config, state
 from runtime.host import HostServer
 from runtime.sections import AdminSettings
@@ -54,7 +54,6 @@ class AdminThread:
         self._told = asyncio.Event()
         self._held = ExitStack()  # the role and the port
         self._sock: socket.socket | None = None
-        self._url_file = state.admin_url(settings.state_dir)
         self.hub = EventHub(state.events_socket(settings.state_dir))
         self.node = NodeClient(state.node_socket(settings.state_dir))
 
@@ -105,11 +104,11 @@ class AdminThread:
             return
         server = HostServer(self._config())
         serving = asyncio.ensure_future(server.serve(sockets=[sock]))
-        url = url_of(self._settings.file.admin)
-        self._url_file.write_text(url)
-        log.info("admin_started", url=url)
+        here = address.Address(url=url_of(self._settings.file.admin))
+        address.publish(self._settings.state_dir, here)
+        log.info("admin_started", url=here.url)
         await self._told.wait()
-        self._url_file.unlink(missing_ok=True)
+        address.withdraw(self._settings.state_dir)
         server.should_exit = True
         await serving
 

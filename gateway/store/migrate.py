@@ -79,6 +79,13 @@ def migrate(path: Path, migrations: str = MIGRATIONS) -> list[Step]:
             return steps
 
 
+def needed(path: Path, migrations: str = MIGRATIONS) -> list[Step]:
+    """The steps that `migrate` would take. Looks only. Raises as it does."""
+    engine = create_engine("sqlite://", creator=partial(open_for_reading, path), poolclass=NullPool)
+    with _told(path), engine.connect() as connection:
+        return _pending(connection, path, _config(migrations))[1]
+
+
 def rehearse(path: Path, migrations: str = MIGRATIONS) -> Rehearsal:
     """Take the steps that `migrate` would take, on a copy. Raises as it does."""
     with _told(path), tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=path.parent) as folder:

@@ -1,0 +1,103 @@
+"""`bulkhead hosts`: which models are served, by which hosts, and how they are."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from gateway.cli.accounts import as_json
+from gateway.cli.calling import Server, admin_server
+from gateway.cli.options import Places, places, table
+from gateway.live.words import NOTHING, amount, cut, span
+
+WATCH_S = 1.0
+MAX_REASON_LEN = 60
+
+
+@click.group()
+def hosts() -> None:
+    """Models, and the host processes that serve them."""
+
+
+@hosts.command("list")
+@click.option("--watch", "-w", is_flag=True, help="Again every second, until Ctrl-C.")
+@places
+@as_json
+def list_hosts(watch: bool, as_json: bool, places: Places) -> None:
+    """All models and hosts, as the node sees them."""
+    server = admin_server(places)
+    try:
+        show(server, as_json=as_json)
+        while watch:
+            time.sleep(WATCH_S)
+            show(server, as_json=as_json, over=True)
+    except KeyboardInterrupt:
+        return
+
+
+@hosts.command("restart")
+@click.argument("model")
+@places
+def restart_hosts(model: str, places: Places) -> None:
+    """Replace MODEL's hosts, and forget its failures. No request is lost."""
+    server = admin_server(places)
+    server.ask("POST", f"/admin/v1/models/{quote(model)}/restart")
+    click.echo(f"The hosts of {model} are being replaced; see `bulkhead hosts list --watch`.")
+
+
+def show(server: Server, *, as_json: bool, over: bool = False) -> None:
+    """Ask once and print; `over` what was printed before, if this is a terminal."""
+    models = server.ask("GET", "/admin/v1/models")["data"]
+    found = server.ask("GET", "/admin/v1/hosts")["data"]
+    if as_json:
+        click.echo(json.dumps({"models": models, "hosts": found}))
+        return
+    if over:
+        click.clear()
+    click.echo(as_text(models, found, time.time()))
+
+
+def as_text(models: list[dict[str, Any]], hosts: list[dict[str, Any]], now: float) -> str:
+    """Two tables. `now`: unix seconds."""
+    told = table([model_row(model, now) for model in models], MODEL_HEADING)
+    if hosts:
+        told += "\n\n" + table([host_row(host, now) for host in hosts], HOST_HEADING)
+    return told
+
+
+MODEL_HEADING = ("MODEL", "STATE", "HOSTS", "RUNNING", "WAITING", "FAILURES", "WHY")
+HOST_HEADING = ("HOST", "MODEL", "STATE", "FOR", "PID", "RUNNING", "MEMORY")
+
+
+def model_row(model: dict[str, Any], now: float) -> tuple[str, ...]:
+    """One model."""
+    if model["state"] == "attached":
+        return (model["id"], "attached", NOTHING, NOTHING, NOTHING, NOTHING, model["url"])
+    again = model["retry_at"] - now
+    return (
+        model["id"],
+        model["state"].replace("_", " "),
+        f"{model['hosts']}/{model['max_hosts']}",
+        str(model["in_flight"]),
+        str(model["waiting"]),
+        str(model["failures"]),
+        cut(" ".join(model["reason"].split()), MAX_REASON_LEN)
+        + (f" (again in {span(again)})" if again > 0 else ""),
+    )
+
+
+def host_row(host: dict[str, Any], now: float) -> tuple[str, ...]:
+    """One host."""
+    return (
+        host["id"],
+        host["model"],
+        host["state"],
+        span(now - host["since"]) if host["since"] else NOTHING,
+        str(host["pid"] or NOTHING),
+        str(host["in_flight"]),
+        amount(host["rss_bytes"]),
+    )

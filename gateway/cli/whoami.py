@@ -1,0 +1,83 @@
+"""`bulkhead whoami`: which tenant and key one calls with, and where."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from gateway.cli.accounts import as_json, when
+from gateway.cli.calling import Server, admin_server
+from gateway.cli.options import NoState, Places, load, places
+from gateway.cli.serving import url_of
+from runtime import settings as config
+
+US = 1_000_000
+
+
+@click.command()
+@click.option("--admin", is_flag=True, help="The admin side instead: what runs there.")
+@places
+@as_json
+def whoami(admin: bool, as_json: bool, places: Places) -> None:
+    """Which tenant and key BULKHEAD_API_KEY is, at BULKHEAD_URL.
+
+    Without them: the demo key of `bulkhead dev`, at the address in the configuration.
+    """
+    if admin:
+        server = admin_server(places)
+        found = server.ask("GET", "/admin/v1/status")
+        rows = admin_rows(server, found)
+    else:
+        server = public_server(places)
+        found = server.ask("GET", "/v1/whoami")
+        rows = tenant_rows(server, found)
+    if as_json:
+        click.echo(json.dumps({"url": server.url} | found))
+        return
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def public_server(places: Places) -> Server:
+    """Where and as whom to call. Raises NoState if there is no key."""
+    given = config.caller()
+    if given.url and given.api_key:
+        return Server(given.url, given.api_key)
+    settings = load(places)
+    demo_key = settings.state_dir / "demo-key"
+    if not given.api_key and not demo_key.exists():
+        raise NoState(
+            "no API key: set BULKHEAD_API_KEY, or name the state folder of a `bulkhead dev`, "
+            "which has a demo key, with --state"
+        )
+    key = given.api_key or demo_key.read_text("ascii", "replace").strip()
+    return Server(given.url or url_of(settings), key)
+
+
+def tenant_rows(server: Server, found: dict[str, Any]) -> list[tuple[str, str]]:
+    """For people."""
+    tenant, key = found["tenant"], found["key"]
+    return [
+        ("URL", server.url),
+        ("Tenant", f"{tenant['name']} ({tenant['id']})"),
+        ("Key", f"{key['name']} {key['hint']} ({key['id']})"),
+        ("Created", when(key["created"] * US) or ""),
+    ]
+
+
+def admin_rows(server: Server, found: dict[str, Any]) -> list[tuple[str, str]]:
+    """For people."""
+    processes = [f"{each['role']} (pid {each['pid']})" for each in found["processes"]]
+    return [
+        ("Admin URL", server.url),
+        ("Name", found["name"] + (f", environment {found['env']}" if found["env"] else "")),
+        ("Version", found["version"]),
+        ("Command", f"bulkhead {found['command']} (pid {found['pid']})"),
+        ("Runs", ", ".join(processes) or "-"),
+        ("Deployment", str(found["deployment"] or "-")),
+        ("Started", found["started_at"]),
+        ("State", found["state"]),
+    ]

@@ -1,0 +1,166 @@
+"""Whether what should answer does, and whether it proves who it is."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+from msgspec import MsgspecError, json
+
+from gateway.admin import address
+from gateway.doctor.finding import Finding, Patient, error, ok, warning
+from gateway.live.words import span
+from runtime import certificates, state
+from runtime.deployments import Deployments, NoDeployment
+from runtime.node_wire import Hosts, ModelState
+from runtime.running import Running, running
+from runtime.sections import ServerTls
+from runtime.settings import Settings
+
+TIMEOUT_S = 5.0
+
+
+def listeners_certificates(patient: Patient) -> Iterator[Finding]:
+    """Readable, belonging to their keys, and valid for a while."""
+    if patient.settings is None:
+        return
+    file = patient.settings.file
+    for name, tls in (
+        ("server", file.server.tls),
+        ("admin", file.admin.tls),
+        ("node", file.node.tls),
+    ):
+        if tls.cert:
+            yield from certificate(name, tls, patient.settings.folder)
+
+
+def certificate(name: str, tls: ServerTls, folder: Path) -> Iterator[Finding]:
+    """One listener's."""
+    found = certificates.read(tls, folder)
+    for _, fault in found.errors:
+        yield error(
+            "certificate", f"{name}: {fault}", "replace it; a change of the file is noticed"
+        )
+    for _, fault in found.warnings:
+        yield warning(
+            "certificate", f"{name}: {fault}", "renew it; a change of the file is noticed"
+        )
+    leaf = found.identity.leaf
+    if leaf and not found.warnings:
+        left = (leaf.not_after - datetime.datetime.now(datetime.UTC)).total_seconds()
+        yield ok("certificate", f"{name}: {', '.join(leaf.names)}; good for {span(left)}")
+
+
+def ports(patient: Patient) -> Iterator[Finding]:
+    """Free, or ours."""
+    if patient.settings is None:
+        return
+    file = patient.settings.file
+    alive = {process.role for process in living(patient)}
+    yield port("port", file.server.host, file.server.port, is_ours="gateway" in alive)
+    if file.admin.port:
+        found = address.find(patient.place.state_dir) if alive else None
+        yield port("admin port", file.admin.host, file.admin.port, is_ours=found is not None)
+
+
+def port(name: str, host: str, number: int, *, is_ours: bool) -> Finding:
+    """One of them."""
+    where = f"{host}:{number}"
+    reason = why_not_free(host, number)
+    if is_ours:
+        return ok(name, f"{where} is ours" if reason else f"ours is another than {where}")
+    if reason:
+        todo = "stop what uses it, or configure another"
+        return error(name, f"{where} can't be listened on: {reason}", todo)
+    return ok(name, f"{where} is free")
+
+
+def why_not_free(host: str, number: int) -> str:
+    """Why one can't listen there; "" if one can."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, number))
+        except OSError as fault:
+            return str(fault.strerror)
+    return ""
+
+
+def node(patient: Patient) -> Iterator[Finding]:
+    """If one runs, it answers, and its models aren't failing."""
+    if "node" not in {process.role for process in living(patient)}:
+        yield ok("node", "not running")
+        return
+    socket_path = state.node_socket(patient.place.state_dir)
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket_path))) as http:
+            answer = http.get("http://node/hosts", timeout=TIMEOUT_S)
+        found = json.decode(answer.content, type=Hosts)
+    except (httpx.HTTPError, MsgspecError) as fault:
+        todo = "look at its log; if it stays so, restart it"
+        yield error("node", f"doesn't answer ({type(fault).__name__})", todo)
+        return
+    yield ok("node", f"answers, {len(found.hosts)} hosts")
+    for model in found.models:
+        if model.state is ModelState.FAILED:
+            todo = f"mend that, then: bulkhead hosts restart {model.id}"
+            yield error("model", f"{model.id} has failed: {model.reason}", todo)
+        elif model.failures:
+            todo = "its host is started again, more and more slowly"
+            yield warning("model", f"{model.id}: {model.failures} failures, {model.reason}", todo)
+
+
+def gateway(patient: Patient) -> Iterator[Finding]:
+    """If one runs, it answers."""
+    if "gateway" not in {process.role for process in living(patient)}:
+        yield ok("gateway", "not running")
+    elif patient.settings is not None:
+        yield answers(patient.settings)
+
+
+def answers(settings: Settings) -> Finding:
+    """Whether the public listener speaks HTTP, and says that it is ready."""
+    server = settings.file.server
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104
+    scheme = "https" if server.tls.cert else "http"
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}/readyz"
+    began = time.monotonic()
+    try:
+        # its certificate is looked at by its file, and may not name this address
+        answer = httpx.get(url, timeout=TIMEOUT_S, verify=False, trust_env=False)  # noqa: S501
+    except httpx.HTTPError as fault:
+        todo = "look at its log; if it was started with --port, give doctor BULKHEAD_PORT"
+        return error("gateway", f"{url} doesn't answer ({type(fault).__name__})", todo)
+    took_ms = (time.monotonic() - began) * 1000
+    if answer.status_code != 200:
+        todo = "wait, or look at its log"
+        return warning("gateway", f"{url} answers {answer.status_code}: {answer.text}", todo)
+    return ok("gateway", f"{url} is ready ({took_ms:.0f} ms)")
+
+
+def deployment(patient: Patient) -> Iterator[Finding]:
+    """All that runs follows the current deployment."""
+    try:
+        current = Deployments(patient.place.state_dir).current()
+    except NoDeployment as fault:
+        yield error("deployment", str(fault), "deploy again: bulkhead deploy")
+        return
+    if current is None:
+        return
+    behind = [process for process in living(patient) if process.fault]
+    for process in behind:
+        told = f"the {process.role} (pid {process.pid}) doesn't run it: {process.fault}"
+        yield error("deployment", f"{current.number}: {told}", "mend that, or: bulkhead rollback")
+    if not behind:
+        yield ok("deployment", str(current.number))
+
+
+def living(patient: Patient) -> list[Running]:
+    """The processes that run on this state folder."""
+    folder = patient.place.state_dir
+    return running(folder) if folder.exists() else []

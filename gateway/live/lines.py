@@ -1,0 +1,60 @@
+"""A request as one line for people, in colours where there are any. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from gateway.live.words import cut, duration, tokens
+
+WIDE = 110  # columns; fewer leave less to the names
+COLOURS = {"ok": "green", "canceled": "yellow", "error": "red"}
+
+
+def request_line(event: dict[str, Any], width: int) -> Text:
+    """Time, status, model or path, tenant, tokens, first token, duration; in `width` columns."""
+    model_width, tenant_width = (32, 16) if width >= WIDE else (20, 10)
+    result = event.get("result", "")
+    colour = COLOURS.get(result, "")
+    line = Text(no_wrap=True, overflow="ellipsis", end="")
+    line.append(time_of_day(event) + " ", "dim")
+    line.append(f"{event.get('status') or '-':>3} ", f"bold {colour}")
+    line.append(f"{cut(what(event), model_width):<{model_width}} ")
+    line.append(f"{cut(event.get('tenant_name') or '-', tenant_width):<{tenant_width}} ", "cyan")
+    if fault := trouble(event):
+        line.append(fault + " ", colour)
+    line.append(figures(event))
+    if lost := event.get("dropped"):
+        line.append(f"  ({lost} before it were too many to show)", "dim")
+    line.truncate(width)
+    return line
+
+
+def what(event: dict[str, Any]) -> str:
+    """The model that was asked, or else the path."""
+    if model := event.get("model"):
+        return str(model)
+    return f"{event.get('method', '')} {event.get('path', '')}"
+
+
+def trouble(event: dict[str, Any]) -> str:
+    """What went wrong, in a word or two."""
+    if event.get("result") == "canceled":
+        return "client left"
+    return str(event.get("code") or "")
+
+
+def figures(event: dict[str, Any]) -> str:
+    """What was measured of it."""
+    used = tokens(
+        event.get("input_tokens"), event.get("cached_input_tokens"), event.get("output_tokens")
+    )
+    first = duration(event.get("ttft_ms"))
+    parts = (used, f"ttft {first}" if first else "", duration(event.get("duration_ms")))
+    return "  ".join(part for part in parts if part)
+
+
+def time_of_day(event: dict[str, Any]) -> str:
+    """The event's time of day, UTC: `12:03:04`."""
+    return str(event.get("timestamp", ""))[11:19]
