@@ -41,12 +41,17 @@ def load(state_dir: Path, from_environment: str = "") -> Keyring:
     """The keyring of a state folder, made if this is the first start. Raises BadRootSecret."""
     if from_environment:
         return Keyring(_from_hex(from_environment, "BULKHEAD_ROOT_SECRET"))
-    path = state_dir / "root-secret"
-    if not path.exists():
-        write_once(path, secrets.token_hex(SECRET_BYTES))
-    if path.stat().st_mode & 0o077:
-        raise BadRootSecret(f"{path} can be read by others; make it private with chmod 600")
-    return Keyring(_from_hex(path.read_text("ascii", "replace").strip(), str(path)))
+    file = path(state_dir)
+    if not file.exists():
+        write_once(file, secrets.token_hex(SECRET_BYTES))
+    if file.stat().st_mode & 0o077:
+        raise BadRootSecret(f"{file} can be read by others; make it private with chmod 600")
+    return Keyring(_from_hex(file.read_text("ascii", "replace").strip(), str(file)))
+
+
+def path(state_dir: Path) -> Path:
+    """Where a state folder keeps its root secret."""
+    return state_dir / "root-secret"
 
 
 def write_once(path: Path, text: str) -> str:

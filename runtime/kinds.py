@@ -48,6 +48,7 @@ SecretName = Annotated[
     Meta(
         pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z",
         description="the name of a secret: letters, digits and _ , the first no digit",
+        extra={"private": True},
     ),
 ]
 OptionalSecret = Annotated[
@@ -55,6 +56,7 @@ OptionalSecret = Annotated[
     Meta(
         pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?\Z",
         description="the name of a secret: letters, digits and _ , the first no digit",
+        extra={"private": True},
     ),
 ]
 DayOrNone = Annotated[datetime.date | None, Meta(description="a date, such as 2026-11-01")]

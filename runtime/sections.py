@@ -206,10 +206,8 @@ class FileSettings(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """There is a model, no two have one name, and what is said of others is said of some."""
+        """No two models have one name, and what is said of others is said of some."""
         models = found.get("models") or ()
-        if "models" not in found or found["models"] == ():
-            yield "models", "no model is configured; add a [[models]] table"
         yield from name_faults(models)
         yield from tenant_faults(found.get("tenants") or (), models)
         for i, route in enumerate(found.get("routes") or ()):

@@ -7,43 +7,62 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from runtime.check import Report, convert
+from runtime import config_file, dev_vars, environments
+from runtime.config_file import Given
 from runtime.deployments import Origin
+from runtime.fault_tree import draw
+from runtime.keyring import BadRootSecret
 from runtime.kinds import MAX_PORT
-from runtime.sections import FileSettings
+from runtime.report import Report
+from runtime.secret_values import Secrets, Source, resolve
+from runtime.sections import FileSettings, ServerTls
+from runtime.vault import Vault, VaultError
+
+BUILT_IN = "the built-in configuration"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
-    """Everything a process of ours is told: the file, the state folder, secrets by name."""
+class Place(Struct, frozen=True, kw_only=True):
+    """One installation: which file, which environment of it, and which state folder."""
 
-    file: FileSettings
-    config_path: str
+    config_path: str  # empty: the built-in configuration
     state_dir: Path
     env: str = ""  # the environment of the file that was chosen; empty: its top
+    root_secret: str = ""
+    admin_key: str = ""  # empty: the state folder's
+
+    def __repr__(self) -> str:  # a repr may reach a log; the secrets may not
+        name = type(self).__name__
+        return f"{name}(config_path={self.config_path!r}, state_dir={str(self.state_dir)!r})"
+
+
+class Settings(Place, frozen=True, kw_only=True):
+    """Everything a process of ours is told: the place, the file, secrets by name."""
+
+    file: FileSettings
     variables: tuple[str, ...] = ()  # "NAME:value", as the command line gave them
     text: str = ""  # of the file, which may be another by now
     dev: bool = False
-    secrets: dict[str, str] = {}
-    root_secret: str = ""
-    admin_key: str = ""  # empty: the state folder's
+    secrets: Mapping[str, str] = {}
+    local_tls: str = ""  # of `dev --https`: the folder of its certificate, instead of the file's
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths in the file start: the folder it lies in."""
+        return Path(self.config_path).parent if self.config_path else Path.cwd()
 
     @property
     def origin(self) -> Origin:
         """How the text is to be read again."""
         return Origin(config_path=self.config_path, env=self.env, variables=self.variables)
 
-    def __repr__(self) -> str:  # a repr may reach a log; the secrets may not
-        return f"Settings(config_path={self.config_path!r}, state_dir={str(self.state_dir)!r})"
+    __repr__ = Place.__repr__
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -62,12 +81,8 @@ class ConfigError(Exception):
     """The configuration can't be used. The message lists every fault with its path."""
 
     def __init__(self, source: str, report: Report) -> None:
-        lines = [
-            f"{source} has {len(report.errors)} fault(s):",
-            *(f"  - {fault}" for fault in report.errors),
-            *(f"  - warning: {fault}" for fault in report.warnings),
-        ]
-        super().__init__("\n".join(lines))
+        super().__init__(draw(source, report))
+        self.source = source
         self.report = report
 
 
@@ -86,18 +101,41 @@ def find_config(start: Path) -> Path | None:
     return None
 
 
-def parse(
-    text: bytes | str, source: str, environ: Mapping[str, str] = MappingProxyType({})
-) -> tuple[FileSettings, Report]:
-    """The file's settings, and the warnings about it. Raises ConfigError with all its faults."""
-    report = Report()
-    data = _toml(text, report)
-    file = convert(FileSettings, data, report) if data is not None else None
-    _check_secrets(data or {}, environ, report)
-    _check_ports(environ, report)
-    if file is None or report.errors:
-        raise ConfigError(source, report)
-    return _with_environment(file, environ), report
+def parse(text: bytes | str, source: str, env: str = "") -> tuple[FileSettings, Report]:
+    """A text alone, without the secrets it names. Raises ConfigError with all its faults."""
+    parsed = config_file.parse(text, env)
+    if parsed.file is None:
+        raise ConfigError(source, parsed.report)
+    return parsed.file, parsed.report
+
+
+def locate(
+    config: Path | None = None,
+    state_dir: Path | None = None,
+    *,
+    env: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Place:
+    """Which installation is meant, whatever is wrong with its file. Raises ConfigError.
+
+    Arguments win over the environment, and that over the folder one stands in.
+    """
+    environ = os.environ if environ is None else environ
+    here = cwd or Path.cwd()
+    path = config or _path_from(environ, "BULKHEAD_CONFIG") or find_config(here)
+    chosen = environ.get("BULKHEAD_ENV", "") if env is None else env
+    _check_environment(_read(path) if path else _built_in(), chosen, path)
+    home = project_folder(path) if path else here
+    folder = f".bulkhead-{chosen}" if chosen else ".bulkhead"
+    state = state_dir or _path_from(environ, "BULKHEAD_STATE") or home / folder
+    return Place(
+        config_path=str(path.absolute()) if path else "",
+        state_dir=state.absolute(),
+        env=chosen,
+        root_secret=environ.get("BULKHEAD_ROOT_SECRET", ""),
+        admin_key=environ.get("BULKHEAD_ADMIN_KEY", ""),
+    )
 
 
 def load(  # noqa: PLR0913 - one argument an option, and two for tests
@@ -110,21 +148,19 @@ def load(  # noqa: PLR0913 - one argument an option, and two for tests
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> tuple[Settings, Report]:
-    """Settings from arguments, then the environment, then the folder one stands in."""
+    """The settings of an installation, from its file as it is now. Raises ConfigError."""
     environ = os.environ if environ is None else environ
-    here = cwd or Path.cwd()
-    path = config or _path_from(environ, "BULKHEAD_CONFIG") or find_config(here)
-    home = project_folder(path) if path else here
-    chosen = environ.get("BULKHEAD_ENV", "") if env is None else env
-    folder = f".bulkhead-{chosen}" if chosen else ".bulkhead"
-    state = state_dir or _path_from(environ, "BULKHEAD_STATE") or home / folder
+    place = locate(config, state_dir, env=env, environ=environ, cwd=cwd)
     origin = Origin(
-        config_path=str(path.absolute()) if path else "",
-        env=chosen,
+        config_path=place.config_path,
+        env=place.env,
         variables=_variables_from(environ) if variables is None else variables,
     )
-    text = _read(path) if path else _built_in()
-    return load_text(text, origin, state, dev=dev, environ=environ)
+    text = _read(Path(place.config_path)) if place.config_path else _built_in()
+    settings, report = load_text(text, origin, place.state_dir, dev=dev, environ=environ)
+    if env is None and "BULKHEAD_ENV" not in environ:
+        environments.check_choice(config_file.toml(text, Report()) or {}, None, report)
+    return settings, report
 
 
 def load_text(
@@ -137,21 +173,45 @@ def load_text(
 ) -> tuple[Settings, Report]:
     """Settings from a text at hand, such as a deployed one. Its secrets are looked up now."""
     environ = os.environ if environ is None else environ
-    source = origin.config_path or "the built-in configuration"
-    file, report = parse(text, source, environ)
+    is_dev = environ.get("BULKHEAD_DEV") == "1" if dev is None else dev
+    found = Report()
+    folder = project_folder(Path(origin.config_path)) if origin.config_path and is_dev else None
+    local = dev_vars.read(folder, origin.env, found) if folder else {}
+    given = Given(dict(_pair(text) for text in origin.variables), local)
+    parsed = config_file.parse(text, origin.env, given)
+    report = parsed.report
+    report.errors += found.errors
+    root_secret = environ.get("BULKHEAD_ROOT_SECRET", "")
+    sources = secret_sources(state_dir, root_secret, local, environ)
+    secrets = _secrets(parsed.secrets, sources, report)
+    _check_ports(environ, report)
+    if parsed.file is None or report.errors:
+        raise ConfigError(origin.config_path or BUILT_IN, report)
     settings = Settings(
-        file=file,
+        file=_with_environment(parsed.file, environ),
+        local_tls=environ.get("BULKHEAD_TLS", ""),
         config_path=origin.config_path,
         state_dir=state_dir.absolute(),
         env=origin.env,
         variables=origin.variables,
         text=text if isinstance(text, str) else text.decode(),
-        dev=environ.get("BULKHEAD_DEV") == "1" if dev is None else dev,
-        secrets={n: environ[n].strip() for m in file.models if (n := m.api_key_secret)},
-        root_secret=environ.get("BULKHEAD_ROOT_SECRET", ""),
+        dev=is_dev,
+        secrets=secrets,
+        root_secret=root_secret,
         admin_key=environ.get("BULKHEAD_ADMIN_KEY", ""),
     )
     return settings, report
+
+
+def secret_sources(
+    state_dir: Path, root_secret: str, local: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[Source, ...]:
+    """Where secrets are looked for, the first that has one wins."""
+    return (
+        Source("environment", environ.get),
+        Source(dev_vars.FILE, local.get),
+        Source("vault", Vault(state_dir, root_secret).get),
+    )
 
 
 def caller(environ: Mapping[str, str] | None = None) -> Caller:
@@ -180,12 +240,29 @@ def child_environment(settings: Settings, **extra: str) -> dict[str, str]:
     }
     if settings.config_path:
         env["BULKHEAD_CONFIG"] = settings.config_path
+    if settings.local_tls:
+        env["BULKHEAD_TLS"] = settings.local_tls
     return env | extra
 
 
 def export_to_children(settings: Settings) -> None:
     """Put the settings' places into this process's environment, for workers it will spawn."""
     os.environ.update(child_environment(settings))
+
+
+def environment() -> Mapping[str, str]:
+    """The environment as it is now; later changes don't reach it."""
+    return dict(os.environ)
+
+
+def parent_said() -> tuple[Path, bool]:
+    """The state folder, and whether this is `dev`: what a worker needs to load the rest."""
+    return Path(os.environ["BULKHEAD_STATE"]), os.environ.get("BULKHEAD_DEV") == "1"
+
+
+def local_tls(folder: str) -> ServerTls:
+    """The certificate that `dev --https` has made in this folder."""
+    return ServerTls(cert=f"{folder}/cert.pem", key=f"{folder}/key.pem")
 
 
 def _path_from(env: Mapping[str, str], name: str) -> Path | None:
@@ -209,25 +286,29 @@ def _built_in() -> str:
     return (resources.files("config") / "bulkhead.toml").read_text("utf-8")
 
 
-def _toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
+def _pair(variable: str) -> tuple[str, str]:
+    name, _, value = variable.partition(":")
+    return name, value
+
+
+def _check_environment(text: bytes | str, chosen: str, path: Path | None) -> None:
+    """An environment that isn't there would get a state folder of its own."""
+    report = Report()
+    data = config_file.toml(text, Report())
+    if data is not None or not (chosen == "" or environments.is_name(chosen)):
+        environments.check_choice(data or {}, chosen, report)
+    if report.errors:
+        raise ConfigError(str(path or BUILT_IN), report)
+
+
+def _secrets(
+    wanted: Mapping[str, list[str]], sources: tuple[Source, ...], report: Report
+) -> Secrets:
     try:
-        return tomllib.loads(text if isinstance(text, str) else text.decode())
-    except UnicodeDecodeError:
-        report.error("", "not text in UTF-8")
-    except tomllib.TOMLDecodeError as fault:
-        report.error("", f"not valid TOML: {fault}")
-    return None
-
-
-def _check_secrets(data: dict[str, Any], env: Mapping[str, str], report: Report) -> None:
-    """Looks at the raw file, so that a missing secret is told even beside other faults."""
-    models = data.get("models")
-    for i, model in enumerate(models if isinstance(models, list) else []):
-        name = model.get("api_key_secret") if isinstance(model, dict) else None
-        if isinstance(name, str) and name and not env.get(name):
-            report.error(
-                f"models[{i}].api_key_secret", f"the environment variable {name} is not set"
-            )
+        return resolve(wanted, sources, report)
+    except (VaultError, BadRootSecret) as fault:
+        report.error("", str(fault))
+        return Secrets({})
 
 
 def _check_ports(env: Mapping[str, str], report: Report) -> None:
@@ -246,6 +327,7 @@ def _with_environment(file: FileSettings, env: Mapping[str, str]) -> FileSetting
             server,
             host=env.get("BULKHEAD_HOST") or server.host,
             port=int(env.get("BULKHEAD_PORT") or server.port),
+            tls=local_tls(env["BULKHEAD_TLS"]) if env.get("BULKHEAD_TLS") else server.tls,
         ),
         admin=msgspec.structs.replace(
             admin,

@@ -8,17 +8,17 @@ import json
 import click
 
 from gateway import tenants as accounts
-from gateway.cli.options import Places, database, load, places, table
+from gateway.cli.options import Places, database, locate, places, table
 from gateway.keys import PEPPER_LABEL
 from runtime import keyring
-from runtime.settings import Settings
+from runtime.settings import Place
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
 
 
-def pepper(settings: Settings) -> bytes:
+def pepper(place: Place) -> bytes:
     """What key digests are keyed with."""
-    return keyring.load(settings.state_dir, settings.root_secret).derive(PEPPER_LABEL)
+    return keyring.load(place.state_dir, place.root_secret).derive(PEPPER_LABEL)
 
 
 @click.group()
@@ -32,7 +32,7 @@ def tenants() -> None:
 @as_json
 def create_tenant(name: str, places: Places, as_json: bool) -> None:
     """Add a tenant."""
-    with database(load(places)) as db:
+    with database(locate(places)) as db:
         tenant = accounts.create_tenant(db, name)
     if as_json:
         click.echo(json.dumps({"id": tenant.id, "name": tenant.name}))
@@ -46,7 +46,7 @@ def create_tenant(name: str, places: Places, as_json: bool) -> None:
 @as_json
 def list_tenants(places: Places, as_json: bool) -> None:
     """All tenants."""
-    with database(load(places), create=False) as db:
+    with database(locate(places), create=False) as db:
         found = accounts.list_tenants(db)
     if as_json:
         rows = [{"id": t.id, "name": t.name, "demo": t.is_demo} for t in found]
@@ -68,9 +68,9 @@ def keys() -> None:
 @as_json
 def create_key(tenant: str, name: str, places: Places, as_json: bool) -> None:
     """Add a key to TENANT. The secret is shown now and never again."""
-    settings = load(places)
-    with database(settings) as db:
-        key, secret = accounts.create_key(db, tenant, name, pepper(settings))
+    place = locate(places)
+    with database(place) as db:
+        key, secret = accounts.create_key(db, tenant, name, pepper(place))
     if as_json:
         click.echo(json.dumps({"id": key.id, "tenant_id": key.tenant_id, "secret": secret}))
     else:
@@ -86,7 +86,7 @@ def create_key(tenant: str, name: str, places: Places, as_json: bool) -> None:
 @as_json
 def list_keys(tenant: str, places: Places, as_json: bool) -> None:
     """The keys of TENANT, without their secrets."""
-    with database(load(places), create=False) as db:
+    with database(locate(places), create=False) as db:
         found = accounts.list_keys(db, tenant)
     if as_json:
         rows = [
@@ -110,7 +110,7 @@ def list_keys(tenant: str, places: Places, as_json: bool) -> None:
 @places
 def revoke_key(key_id: str, places: Places) -> None:
     """End a key, at once and for good."""
-    with database(load(places), create=False) as db:
+    with database(locate(places), create=False) as db:
         key = accounts.revoke_key(db, key_id)
     click.echo(f"Revoked {key.id} ({key.hint}).")
 

@@ -10,19 +10,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 
-from gateway.server import GatewayFailed, PortInUse
+from gateway.admin.key import BadAdminKey, NoAdminKey
+from gateway.listener import PortInUse
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.errors import StoreError
 from gateway.store.migrate import migrate
 from gateway.tenants import TenantError
+from gateway.workers import GatewayFailed
 from runtime import settings as config, state
+from runtime.certificates import BadCertificate
+from runtime.deployments import NoDeployment
+from runtime.fault_tree import draw
 from runtime.keyring import BadRootSecret
-from runtime.settings import ConfigError, Settings
+from runtime.rollout import NeedsRestart, NotApplied
+from runtime.settings import ConfigError, Place, Settings
 from runtime.state import StateInUse
+from runtime.vault import VaultError
 from runtime.weights import WeightsUnavailable
 
 
@@ -36,6 +43,10 @@ class Unreachable(Exception):
 
 class Refused(Exception):
     """The other side doesn't accept our key."""
+
+
+class Declined(Exception):
+    """The other side knows us, and says no; the message is its own."""
 
 
 class Exit(enum.IntEnum):
@@ -54,15 +65,23 @@ class Exit(enum.IntEnum):
 EXIT_CODES: dict[type[Exception], Exit] = {
     NoState: Exit.FAILED,
     ConfigError: Exit.CONFIG,
+    BadCertificate: Exit.CONFIG,
     StateInUse: Exit.IN_USE,
     PortInUse: Exit.IN_USE,
     Unreachable: Exit.UNREACHABLE,
     Refused: Exit.REFUSED,
+    Declined: Exit.FAILED,
+    BadAdminKey: Exit.FAILED,
+    NoAdminKey: Exit.FAILED,
     BadRootSecret: Exit.FAILED,
+    VaultError: Exit.FAILED,
     WeightsUnavailable: Exit.FAILED,
     TenantError: Exit.FAILED,
     StoreError: Exit.FAILED,
     GatewayFailed: Exit.FAILED,
+    NoDeployment: Exit.FAILED,
+    NeedsRestart: Exit.FAILED,
+    NotApplied: Exit.FAILED,
     OSError: Exit.FAILED,
 }
 
@@ -135,8 +154,17 @@ class Told(click.ClickException):
             where = f"{fault.filename}: " if fault.filename else ""
             text = where + (fault.strerror or text)
         super().__init__(text)
+        self.fault = fault
         code = next(code for kind, code in EXIT_CODES.items() if isinstance(fault, kind))
         self.exit_code = code  # type: ignore[misc] # click reads the instance's
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """The faults of a configuration as a tree, anything else as click does."""
+        if isinstance(self.fault, ConfigError):
+            told = draw(self.fault.source, self.fault.report, colour=True)
+            click.echo(told, file=file, err=file is None)  # click leaves colours to terminals
+        else:
+            super().show(file)
 
 
 def load(places: Places, *, dev: bool | None = None) -> Settings:
@@ -144,9 +172,15 @@ def load(places: Places, *, dev: bool | None = None) -> Settings:
     settings, report = config.load(
         places.config, places.state_dir, env=places.env, variables=places.variables, dev=dev
     )
-    for warning in report.warnings:
-        click.echo(f"warning: {warning}", err=True)
+    if report.warnings:
+        source = settings.config_path or config.BUILT_IN
+        click.echo(draw(source, report, colour=True), err=True)
     return settings
+
+
+def locate(places: Places) -> Place:
+    """Where to work, for commands that don't need what the config file says: it may be at fault."""
+    return config.locate(places.config, places.state_dir, env=places.env)
 
 
 def _variables(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -157,12 +191,12 @@ def _variables(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @contextmanager
-def database(settings: Settings, *, create: bool = True) -> Iterator[sqlite3.Connection]:
+def database(place: Place, *, create: bool = True) -> Iterator[sqlite3.Connection]:
     """The store, brought to this version's schema. Raises NoState rather than `create` it."""
-    path = settings.state_dir / DATABASE
+    path = place.state_dir / DATABASE
     if not create and not path.exists():
-        raise NoState(f"{settings.state_dir} holds no database; name the folder with --state")
-    state.prepare(settings.state_dir)
+        raise NoState(f"{place.state_dir} holds no database; name the folder with --state")
+    state.prepare(place.state_dir)
     migrate(path)
     db = open_for_writing(path)
     try:

@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 from gateway import tenants as accounts
-from gateway.cli.options import Places, database, load, places
+from gateway.cli.options import Places, database, locate, places
 from gateway.export import export
 from gateway.store.connection import DATABASE
 
@@ -64,12 +64,12 @@ def export_usage(
     places: Places,
 ) -> None:
     """One row for each closed record, billed or not, in a fixed order."""
-    settings = load(places)
+    place = locate(places)
     if start >= end:
         raise click.UsageError("--from must be before --to")
-    with database(settings, create=False) as db:
+    with database(place, create=False) as db:
         tenant_id = accounts.tenant_id_of(db, tenant) if tenant else None
-    rows = export(settings.state_dir / DATABASE, tenant_id, start, end, fmt)
+    rows = export(place.state_dir / DATABASE, tenant_id, start, end, fmt)
     if output is None:
         for chunk in rows:
             sys.stdout.buffer.write(chunk)

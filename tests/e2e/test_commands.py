@@ -78,7 +78,14 @@ def test_a_bad_config_lists_every_fault_and_starts_nothing(tmp_path: Path) -> No
         '[models.price]\ninput = 0.1\n[[models]]\nid = "b"\nengine = "openai"\n'
     )
     told = try_dev(config, tmp_path / "state", free_port(), 3)
-    for path in ("server.port", "models[0].engine", "models[0].price.input", "did you mean `name`"):
+    for path in (
+        "server.port: expected",
+        "─ models[0]",
+        "engine: expected",
+        "price.input: expected",
+        "models[1].url",
+        "did you mean `name`",
+    ):
         assert path in told
     assert not (tmp_path / "state").exists()
 

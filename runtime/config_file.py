@@ -1,0 +1,142 @@
+"""The text of a config file becomes the settings of one environment, and every fault is told.
+
+All environments are checked, also those that aren't chosen: a fault in [env.staging] is found on
+the day it is written. What only the choice can tell (variables that are given then, secrets) is
+asked of the chosen one alone.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime import environments
+from runtime.check import convert
+from runtime.environments import NOT_INHERITED, Environment
+from runtime.report import Fault, Report
+from runtime.sections import FileSettings
+from runtime.variables import NAME, Variables, expand, plain
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Variables from outside the file. The command line wins over `.dev.vars`, and that over it."""
+
+    command_line: Mapping[str, str] = field(default_factory=dict)
+    dev_vars: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What came out of a text: settings unless there were faults, and the secrets it asks for."""
+
+    report: Report
+    file: FileSettings | None = None
+    secrets: dict[str, list[str]] = field(default_factory=dict)  # name: the paths that name it
+
+
+def parse(text: bytes | str, env: str | None = "", given: Given | None = None) -> Parsed:
+    """Check a text, and read it for one environment. None: no choice was made, so the top."""
+    report = Report()
+    parsed = Parsed(report)
+    data = toml(text, report)
+    if data is None:
+        return parsed
+    environments.check(data, report)
+    environments.check_choice(data, env, report)
+    chosen = env or ""
+    if chosen:
+        environments.warn_not_inherited(data, chosen, report)
+    known: set[Fault] = set()
+    for name in ("", *environments.names(data)):
+        part = environments.merged(data, name) if name else environments.top(data)
+        own = Report()
+        if name == chosen:
+            parsed.file = _settings(part, given or Given(), own)
+            parsed.secrets = _secrets(part)
+        else:
+            _settings(part, None, own)
+        _add(report, own, part, known)
+    if report.errors:
+        parsed.file = None
+    return parsed
+
+
+def toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
+    """The tables of a text, or None with the reason told."""
+    try:
+        return tomllib.loads(text if isinstance(text, str) else text.decode())
+    except UnicodeDecodeError:
+        report.error("", "not text in UTF-8")
+    except tomllib.TOMLDecodeError as fault:
+        report.error("", f"not valid TOML: {fault}")
+    return None
+
+
+def _settings(part: Environment, given: Given | None, report: Report) -> FileSettings | None:
+    """One environment's settings. `given` is None for one that isn't chosen."""
+    variables = _variables(part.data, given)
+    data = {
+        key: plain(value) if key in NOT_INHERITED else expand(value, variables, report, key)
+        for key, value in part.data.items()
+    }
+    if data.get("models", []) == [] and (part.name or given):
+        report.error("models", "no model is configured; add a [[models]] table")
+    return convert(FileSettings, data, report)
+
+
+def _variables(data: dict[str, Any], given: Given | None) -> Variables:
+    in_file = data.get("vars")
+    values = dict(in_file) if isinstance(in_file, dict) else {}
+    secrets = frozenset(_named_secrets(data))
+    if given is None:
+        return Variables(values, secrets=secrets, may_lack=True)
+    private = frozenset(given.dev_vars) - frozenset(given.command_line)
+    return Variables({**values, **given.dev_vars, **given.command_line}, private, secrets)
+
+
+def _secrets(part: Environment) -> dict[str, list[str]]:
+    return {
+        name: [part.where(p) for p in paths] for name, paths in _named_secrets(part.data).items()
+    }
+
+
+def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
+    """The secrets that raw data asks for, whatever else is wrong with it."""
+    found: dict[str, list[str]] = {}
+    table = data.get("secrets")
+    required = table.get("required") if isinstance(table, dict) else None
+    for i, name in enumerate(required if isinstance(required, list) else []):
+        _note(found, name, f"secrets.required[{i}]")
+    models = data.get("models")
+    for i, model in enumerate(models if isinstance(models, list) else []):
+        if isinstance(model, dict):
+            _note(found, model.get("api_key_secret"), f"models[{i}].api_key_secret")
+    return found
+
+
+def _note(found: dict[str, list[str]], name: Any, path: str) -> None:
+    if isinstance(name, str) and re.fullmatch(NAME, name):
+        found.setdefault(name, []).append(path)
+
+
+def _add(report: Report, own: Report, part: Environment, known: set[Fault]) -> None:
+    """An environment's faults, each once: what it inherits may have been told before."""
+    for fault in own.errors:
+        if fault not in known:
+            known.add(fault)
+            report.errors.append(_explained(part.located(fault), fault, part))
+    for fault in own.warnings:
+        located = part.located(fault)
+        if located not in report.warnings:
+            report.warnings.append(located)
+
+
+def _explained(located: Fault, fault: Fault, part: Environment) -> Fault:
+    """A fault that an inherited value has only in this environment says so."""
+    if part.name and located == fault:
+        return Fault(fault.path, f"{fault.message} (as [env.{part.name}] inherits it)")
+    return located
