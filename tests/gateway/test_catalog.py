@@ -34,7 +34,7 @@ engine = "openai"
 url = "http://there/v1"
 """
 KEYS = {"THERE_KEY": "sk-canary"}
-CATALOG = catalog_of(parse(TEXT, "x", KEYS)[0].models, KEYS)
+CATALOG = catalog_of(parse(TEXT, "x")[0].models, KEYS)
 
 
 def test_a_deployment_is_what_the_configuration_says() -> None:
