@@ -13,7 +13,7 @@ from runtime import reload
 from runtime.deployments import Deployments, NoDeployment
 from runtime.rollout import Done, Plan, by, carry_out, plan
 from runtime.running import running
-from runtime.settings import BUILT_IN, Settings
+from runtime.settings import Settings
 
 message_option = click.option(
     "--message", "-m", default="", help="Why; `bulkhead deployments list` shows it."
@@ -103,7 +103,7 @@ def tell(planned: Plan, done: Done | None, told: str, *, as_json: bool) -> None:
 def source(settings: Settings) -> str:
     """Where a configuration comes from, for people."""
     env = f", environment {settings.env}" if settings.env else ""
-    return (settings.config_path or BUILT_IN) + env
+    return settings.source + env
 
 
 def differences(planned: Plan) -> list[str]:
