@@ -25,6 +25,24 @@ def convert(cls: type[T], data: object, report: Report, path: str = "") -> T | N
     return _convert(cls, data, report, path)  # type: ignore[no-any-return]
 
 
+def fields(
+    kind: type[msgspec.Struct], data: dict[str, Any], report: Report, path: str = ""
+) -> dict[str, Any]:
+    """The fields of a struct that `data` has; None stands for one with a fault."""
+    hints = get_type_hints(kind, include_extras=True)
+    known = {f.encode_name: f for f in msgspec.structs.fields(kind)}
+    _warn_unknown(data, list(known), report, path)
+    values: dict[str, Any] = {}
+    for key, spec in known.items():
+        if key in data:
+            values[spec.name] = _convert(hints[spec.name], data[key], report, join(path, key))
+        elif spec.required:
+            report.error(join(path, key), "is missing")
+    for key, message in getattr(kind, "faults", _no_faults)(values):
+        report.error(f"{path}.{key}" if path else key, message)
+    return values
+
+
 def _convert(kind: Any, data: object, report: Report, path: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _struct(kind, data, report, path)
@@ -41,17 +59,7 @@ def _struct(kind: type[msgspec.Struct], data: object, report: Report, path: str)
     if not isinstance(data, dict):
         return _refuse("a table", data, report, path)
     before = (len(report.errors), report.holes)
-    hints = get_type_hints(kind, include_extras=True)
-    fields = {f.encode_name: f for f in msgspec.structs.fields(kind)}
-    _warn_unknown(data, list(fields), report, path)
-    values: dict[str, Any] = {}
-    for key, spec in fields.items():
-        if key in data:
-            values[spec.name] = _convert(hints[spec.name], data[key], report, join(path, key))
-        elif spec.required:
-            report.error(join(path, key), "is missing")
-    for key, message in getattr(kind, "faults", _no_faults)(values):
-        report.error(f"{path}.{key}" if path else key, message)
+    values = fields(kind, data, report, path)
     return kind(**values) if (len(report.errors), report.holes) == before else None
 
 

@@ -11,10 +11,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from runtime import environments
-from runtime.check import convert
+from runtime import environments, preflight
+from runtime.check import fields
 from runtime.environments import NOT_INHERITED, Environment
 from runtime.report import Fault, Report
 from runtime.sections import FileSettings
@@ -38,8 +39,13 @@ class Parsed:
     secrets: dict[str, list[str]] = field(default_factory=dict)  # name: the paths that name it
 
 
-def parse(text: bytes | str, env: str | None = "", given: Given | None = None) -> Parsed:
-    """Check a text, and read it for one environment. None: no choice was made, so the top."""
+def parse(
+    text: bytes | str, env: str = "", given: Given | None = None, folder: Path | None = None
+) -> Parsed:
+    """Check a text, and read it for one environment; the top's name is "".
+
+    With a `folder`, where relative paths start, the files are looked at that the text names.
+    """
     report = Report()
     parsed = Parsed(report)
     data = toml(text, report)
@@ -47,21 +53,23 @@ def parse(text: bytes | str, env: str | None = "", given: Given | None = None) -
         return parsed
     environments.check(data, report)
     environments.check_choice(data, env, report)
-    chosen = env or ""
-    if chosen:
-        environments.warn_not_inherited(data, chosen, report)
+    if env:
+        environments.warn_not_inherited(data, env, report)
+    values: dict[str, Any] = {}
     known: set[Fault] = set()
     for name in ("", *environments.names(data)):
         part = environments.merged(data, name) if name else environments.top(data)
         own = Report()
-        if name == chosen:
-            parsed.file = _settings(part, given or Given(), own)
+        if name == env:
             parsed.secrets = _secrets(part)
+            values = _values(part, given or Given(), own)
+            if folder is not None:
+                preflight.check(values, folder, own)
         else:
-            _settings(part, None, own)
+            _values(part, None, own)
         _add(report, own, part, known)
-    if report.errors:
-        parsed.file = None
+    if not report.errors:
+        parsed.file = FileSettings(**values)
     return parsed
 
 
@@ -76,8 +84,8 @@ def toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
     return None
 
 
-def _settings(part: Environment, given: Given | None, report: Report) -> FileSettings | None:
-    """One environment's settings. `given` is None for one that isn't chosen."""
+def _values(part: Environment, given: Given | None, report: Report) -> dict[str, Any]:
+    """One environment's sections. `given` is None for one that isn't chosen."""
     variables = _variables(part.data, given)
     data = {
         key: plain(value) if key in NOT_INHERITED else expand(value, variables, report, key)
@@ -85,7 +93,7 @@ def _settings(part: Environment, given: Given | None, report: Report) -> FileSet
     }
     if data.get("models", []) == [] and (part.name or given):
         report.error("models", "no model is configured; add a [[models]] table")
-    return convert(FileSettings, data, report)
+    return fields(FileSettings, data, report)
 
 
 def _variables(data: dict[str, Any], given: Given | None) -> Variables:

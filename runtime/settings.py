@@ -20,26 +20,11 @@ from runtime.deployments import Origin
 from runtime.fault_tree import draw
 from runtime.keyring import BadRootSecret
 from runtime.kinds import MAX_PORT
+from runtime.place import BUILT_IN, Caller, Place, find_config, project_folder
 from runtime.report import Report
 from runtime.secret_values import Secrets, Source, resolve
 from runtime.sections import FileSettings, ServerTls
 from runtime.vault import Vault, VaultError
-
-BUILT_IN = "the built-in configuration"
-
-
-class Place(Struct, frozen=True, kw_only=True):
-    """One installation: which file, which environment of it, and which state folder."""
-
-    config_path: str  # empty: the built-in configuration
-    state_dir: Path
-    env: str = ""  # the environment of the file that was chosen; empty: its top
-    root_secret: str = ""
-    admin_key: str = ""  # empty: the state folder's
-
-    def __repr__(self) -> str:  # a repr may reach a log; the secrets may not
-        name = type(self).__name__
-        return f"{name}(config_path={self.config_path!r}, state_dir={str(self.state_dir)!r})"
 
 
 class Settings(Place, frozen=True, kw_only=True):
@@ -65,18 +50,6 @@ class Settings(Place, frozen=True, kw_only=True):
     __repr__ = Place.__repr__
 
 
-class Caller(Struct, frozen=True, kw_only=True):
-    """What the environment says to a command that calls a running Bulkhead; "" where nothing."""
-
-    url: str = ""
-    api_key: str = ""
-    admin_url: str = ""
-    admin_key: str = ""
-
-    def __repr__(self) -> str:
-        return f"Caller(url={self.url!r}, admin_url={self.admin_url!r})"
-
-
 class ConfigError(Exception):
     """The configuration can't be used. The message lists every fault with its path."""
 
@@ -84,21 +57,6 @@ class ConfigError(Exception):
         super().__init__(draw(source, report))
         self.source = source
         self.report = report
-
-
-def project_folder(config: Path) -> Path:
-    """The folder that a config speaks for: its own, or the one above a folder `config`."""
-    folder = config.absolute().parent
-    return folder.parent if folder.name == "config" else folder
-
-
-def find_config(start: Path) -> Path | None:
-    """`bulkhead.toml` or `config/bulkhead.toml`, in `start` or the nearest folder above it."""
-    for folder in (start, *start.parents):
-        for candidate in (folder / "bulkhead.toml", folder / "config" / "bulkhead.toml"):
-            if candidate.is_file():
-                return candidate
-    return None
 
 
 def parse(text: bytes | str, source: str, env: str = "") -> tuple[FileSettings, Report]:
@@ -129,13 +87,7 @@ def locate(
     home = project_folder(path) if path else here
     folder = f".bulkhead-{chosen}" if chosen else ".bulkhead"
     state = state_dir or _path_from(environ, "BULKHEAD_STATE") or home / folder
-    return Place(
-        config_path=str(path.absolute()) if path else "",
-        state_dir=state.absolute(),
-        env=chosen,
-        root_secret=environ.get("BULKHEAD_ROOT_SECRET", ""),
-        admin_key=environ.get("BULKHEAD_ADMIN_KEY", ""),
-    )
+    return _place(str(path.absolute()) if path else "", state, chosen, environ)
 
 
 def load(  # noqa: PLR0913 - one argument an option, and two for tests
@@ -157,7 +109,8 @@ def load(  # noqa: PLR0913 - one argument an option, and two for tests
         variables=_variables_from(environ) if variables is None else variables,
     )
     text = _read(Path(place.config_path)) if place.config_path else _built_in()
-    settings, report = load_text(text, origin, place.state_dir, dev=dev, environ=environ)
+    is_dev = environ.get("BULKHEAD_DEV") == "1" if dev is None else dev
+    settings, report = _settings(text, origin, place, is_dev, environ, place.folder)
     if env is None and "BULKHEAD_ENV" not in environ:
         environments.check_choice(config_file.toml(text, Report()) or {}, None, report)
     return settings, report
@@ -171,46 +124,64 @@ def load_text(
     dev: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Settings, Report]:
-    """Settings from a text at hand, such as a deployed one. Its secrets are looked up now."""
+    """Settings from a text at hand, such as a deployed one. Its secrets are looked up now.
+
+    The files that it names aren't looked at: they were when it was deployed.
+    """
     environ = os.environ if environ is None else environ
     is_dev = environ.get("BULKHEAD_DEV") == "1" if dev is None else dev
+    place = _place(origin.config_path, state_dir, origin.env, environ)
+    return _settings(text, origin, place, is_dev, environ, None)
+
+
+def _place(config_path: str, state_dir: Path, env: str, environ: Mapping[str, str]) -> Place:
+    return Place(
+        config_path=config_path,
+        state_dir=state_dir.absolute(),
+        env=env,
+        root_secret=environ.get("BULKHEAD_ROOT_SECRET", ""),
+        admin_key=environ.get("BULKHEAD_ADMIN_KEY", ""),
+    )
+
+
+def _settings(
+    text: bytes | str,
+    origin: Origin,
+    place: Place,
+    dev: bool,
+    environ: Mapping[str, str],
+    folder: Path | None,
+) -> tuple[Settings, Report]:
     found = Report()
-    folder = project_folder(Path(origin.config_path)) if origin.config_path and is_dev else None
-    local = dev_vars.read(folder, origin.env, found) if folder else {}
+    local = dev_vars.read(place.project, place.env, found) if dev else {}
     given = Given(dict(_pair(text) for text in origin.variables), local)
-    parsed = config_file.parse(text, origin.env, given)
+    parsed = config_file.parse(text, place.env, given, folder)
     report = parsed.report
     report.errors += found.errors
-    root_secret = environ.get("BULKHEAD_ROOT_SECRET", "")
-    sources = secret_sources(state_dir, root_secret, local, environ)
+    sources = secret_sources(place, local, environ)
     secrets = _secrets(parsed.secrets, sources, report)
     _check_ports(environ, report)
     if parsed.file is None or report.errors:
-        raise ConfigError(origin.config_path or BUILT_IN, report)
+        raise ConfigError(place.source, report)
     settings = Settings(
+        **msgspec.structs.asdict(place),
         file=_with_environment(parsed.file, environ),
-        local_tls=environ.get("BULKHEAD_TLS", ""),
-        config_path=origin.config_path,
-        state_dir=state_dir.absolute(),
-        env=origin.env,
         variables=origin.variables,
         text=text if isinstance(text, str) else text.decode(),
-        dev=is_dev,
+        dev=dev,
         secrets=secrets,
-        root_secret=root_secret,
-        admin_key=environ.get("BULKHEAD_ADMIN_KEY", ""),
     )
     return settings, report
 
 
 def secret_sources(
-    state_dir: Path, root_secret: str, local: Mapping[str, str], environ: Mapping[str, str]
+    place: Place, local: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[Source, ...]:
     """Where secrets are looked for, the first that has one wins."""
     return (
         Source("environment", environ.get),
         Source(dev_vars.FILE, local.get),
-        Source("vault", Vault(state_dir, root_secret).get),
+        Source("vault", Vault(place.state_dir, place.root_secret).get),
     )
 
 

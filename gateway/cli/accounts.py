@@ -11,7 +11,7 @@ from gateway import tenants as accounts
 from gateway.cli.options import Places, database, locate, places, table
 from gateway.keys import PEPPER_LABEL
 from runtime import keyring
-from runtime.settings import Place
+from runtime.place import Place
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
 

@@ -12,7 +12,8 @@ from gateway.cli.options import Exit, Places, locate, places
 from gateway.doctor.checks import examine
 from gateway.doctor.finding import Finding, Patient
 from runtime import settings as config
-from runtime.settings import ConfigError, Place
+from runtime.place import Place
+from runtime.settings import ConfigError
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 NAME_WIDTH = 11

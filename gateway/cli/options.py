@@ -26,8 +26,9 @@ from runtime.certificates import BadCertificate
 from runtime.deployments import NoDeployment
 from runtime.fault_tree import draw
 from runtime.keyring import BadRootSecret
+from runtime.place import Place
 from runtime.rollout import NeedsRestart, NotApplied
-from runtime.settings import ConfigError, Place, Settings
+from runtime.settings import ConfigError, Settings
 from runtime.state import StateInUse
 from runtime.vault import VaultError
 from runtime.weights import WeightsUnavailable
@@ -173,8 +174,7 @@ def load(places: Places, *, dev: bool | None = None) -> Settings:
         places.config, places.state_dir, env=places.env, variables=places.variables, dev=dev
     )
     if report.warnings:
-        source = settings.config_path or config.BUILT_IN
-        click.echo(draw(source, report, colour=True), err=True)
+        click.echo(draw(settings.source, report, colour=True), err=True)
     return settings
 
 

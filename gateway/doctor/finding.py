@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.place import Place
 from runtime.report import Report
-from runtime.settings import Place, Settings
+from runtime.settings import Settings
 
 Level = Literal["ok", "warning", "error"]
 
