@@ -12,7 +12,6 @@ from importlib import resources
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from runtime import config_file, dev_vars, environments
 from runtime.config_file import Given
