@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from runtime import cron
 from runtime.kinds import (
     MIB,
     Count,
@@ -28,6 +29,7 @@ from runtime.kinds import (
     is_http_url,
 )
 from runtime.models import ClientTls, ModelSettings, name_faults
+from runtime.report import did_you_mean
 from runtime.route_patterns import BadPattern, parse_route
 
 
@@ -146,6 +148,15 @@ class CronSettings(Struct, frozen=True, kw_only=True):
     format: Literal["csv", "jsonl"] = "csv"  # usage-export
     model: str = ""  # warm: the model to start
 
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """An expression that can be, and what the job needs."""
+        if found.get("cron") is not None and (wrong := cron.fault(found["cron"])):
+            yield "cron", wrong
+        needs = {"backup": "to", "usage-export": "to", "warm": "model"}.get(found.get("run") or "")
+        if needs and not found.get(needs, ""):
+            yield needs, f'is missing: "{found["run"]}" needs it'
+
 
 class TriggerSettings(Struct, frozen=True, kw_only=True):
     """What happens by the clock."""
@@ -210,6 +221,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
         models = found.get("models") or ()
         yield from name_faults(models)
         yield from tenant_faults(found.get("tenants") or (), models)
+        yield from warm_faults(found.get("triggers"), models)
         for i, route in enumerate(found.get("routes") or ()):
             try:
                 parse_route(route or "*/*")
@@ -234,3 +246,18 @@ def tenant_faults(
         for j, price in enumerate(tenant.prices):
             if price.model not in known and None not in models:
                 yield f"tenants[{i}].prices[{j}].model", f"there is no model {price.model!r}"
+
+
+def warm_faults(
+    triggers: TriggerSettings | None, models: Sequence[ModelSettings | None]
+) -> Iterator[tuple[str, str]]:
+    """What is warmed is a model of ours. None stands for what has other faults."""
+    engines = {name: m.engine for m in models if m for name in (m.id, *m.aliases)}
+    for i, job in enumerate(triggers.crons if triggers else ()):
+        if job.run != "warm" or None in models:
+            continue
+        if job.model not in engines:
+            hint = did_you_mean(job.model, engines, '"')
+            yield f"triggers.crons[{i}].model", f"there is no model {job.model!r}{hint}"
+        elif engines[job.model] == "openai":
+            yield f"triggers.crons[{i}].model", f"{job.model!r} is an attached server's: no host"
