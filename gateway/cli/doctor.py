@@ -11,6 +11,7 @@ from gateway.cli.accounts import as_json
 from gateway.cli.options import Exit, Places, locate, places
 from gateway.doctor.checks import examine
 from gateway.doctor.finding import Finding, Patient
+from gateway.live.words import count
 from runtime import settings as config
 from runtime.place import Place
 from runtime.settings import ConfigError
@@ -38,7 +39,8 @@ def doctor(context: click.Context, as_json: bool, places: Places) -> None:
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False))
     else:
-        click.echo(f"\n{len(findings)} checks, {errors} errors, {warnings} warnings.")
+        told = (count(len(findings), "check"), count(errors, "error"), count(warnings, "warning"))
+        click.echo(f"\n{', '.join(told)}.")
     if errors:
         context.exit(Exit.FAILED)
 

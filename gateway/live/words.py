@@ -45,3 +45,8 @@ def tokens(read: int | None, cached: int | None, written: int | None) -> str:
 def cut(text: str, width: int) -> str:
     """`text` in at most `width` characters."""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def count(number: int, thing: str) -> str:
+    """`1 request`, `2 requests`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,0 +1,60 @@
+"""A request as one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.live.lines import request_line
+
+EVENT: dict[str, Any] = {
+    "timestamp": "2026-11-30T12:03:04.123456Z",
+    "result": "ok",
+    "status": 200,
+    "model": "smollm2-135m-instruct",
+    "tenant_name": "demo",
+    "input_tokens": 34,
+    "cached_input_tokens": 16,
+    "output_tokens": 120,
+    "ttft_ms": 120.3,
+    "duration_ms": 1234.5,
+}
+
+
+def test_a_request_that_went_well() -> None:
+    line = request_line(EVENT, 120)
+    told = "12:03:04 200 smollm2-135m-instruct demo 34 (16) → 120 ttft 120 ms 1.23 s"
+    assert " ".join(line.plain.split()) == told
+
+
+def test_one_that_did_not_says_why_and_is_red() -> None:
+    event = EVENT | {"result": "error", "status": 404, "code": "model_not_found"}
+    line = request_line(event | {"model": None, "path": "/v1/x", "method": "GET"}, 120)
+    assert "404 GET /v1/x" in line.plain
+    assert "model_not_found" in line.plain
+    assert any("red" in str(span.style) for span in line.spans)
+
+
+def test_a_client_that_left_is_called_so() -> None:
+    line = request_line(EVENT | {"result": "canceled", "status": 499}, 120)
+    assert "client left" in line.plain
+
+
+def test_what_was_lost_is_told() -> None:
+    assert "7 before it" in request_line(EVENT | {"dropped": 7}, 120).plain
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 100, 200])
+def test_a_line_fits_whatever_it_holds(width: int) -> None:
+    event = EVENT | {"model": "m" * 128, "tenant_name": "t" * 64, "code": "c" * 30}
+    assert request_line(event, width).cell_len <= width
+
+
+def test_an_event_with_nothing_in_it_is_a_line_too() -> None:
+    assert request_line({}, 80).plain.strip()
+
+
+def test_columns_stand_under_each_other() -> None:
+    one, other = request_line(EVENT, 80).plain, request_line(EVENT | {"model": "echo"}, 80).plain
+    assert one.index("demo") == other.index("demo")
