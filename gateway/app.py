@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 
 import structlog
@@ -16,17 +15,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import parent
 from gateway.env import Env
-from gateway.parts import open_parts, running
+from gateway.parent import Parent
+from gateway.parts import open_parts
 from gateway.v1 import V1
+from gateway.worker import Worker
 from runtime import logs, reload, settings as config
 from runtime.running import Sign
 from runtime.settings import Settings
 
 log = structlog.get_logger()
-
-FAREWELL_S = 1.5  # what is left of a drain to tell clients that their answer won't end
 
 
 Following = Callable[[reload.Apply], AbstractAsyncContextManager[None]]
@@ -38,26 +36,21 @@ async def staying(_: reload.Apply) -> AsyncIterator[None]:
     yield
 
 
-def create_app(settings: Settings, following: Following = staying) -> ASGIApp:
+def create_app(
+    settings: Settings, following: Following = staying, worker: Worker | None = None
+) -> ASGIApp:
     """The gateway as an ASGI app: `/v1` straight to its routes, everything else by Starlette.
 
-    Inside `following` it is told of the settings that come after these.
+    Inside `following` it is told of the settings that come after these. A `worker` has a parent
+    that owns the store, and that tells it when to end.
     """
     v1 = V1()
     current = settings
-
-    def drain() -> None:
-        """The server stops: soon, answers that still run would be cut off. End them before."""
-        log.info("gateway_stopping")
-        grace_s = max(0.0, current.file.server.drain_s - FAREWELL_S)
-        asyncio.get_running_loop().call_later(grace_s, v1.stop)
+    living = worker.living(v1.stop, lambda: current.file) if worker else nullcontext()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with (
-            open_parts(settings) as parts,
-            running(parent.watch(settings.state_dir, drain)),
-        ):
+        async with open_parts(settings, is_worker=worker is not None) as parts:
             v1.env = env = parts.env(settings)
 
             async def apply(later: Settings, _: int) -> None:
@@ -71,7 +64,7 @@ def create_app(settings: Settings, following: Following = staying) -> ASGIApp:
                 name=settings.file.name,
                 models=[deployment.id for deployment in env.catalog],
             )
-            async with following(apply):
+            async with following(apply), living:
                 yield
         log.info("gateway_stopped")
 
@@ -80,7 +73,7 @@ def create_app(settings: Settings, following: Following = staying) -> ASGIApp:
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
-        """Every model can answer, and keys can be checked."""
+        """The node is heard, what is to be warm is warm, and keys can be checked."""
         return readiness(v1.env)
 
     rest = Starlette(
@@ -89,6 +82,8 @@ def create_app(settings: Settings, following: Following = staying) -> ASGIApp:
     )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if worker and worker.is_retiring:
+            send = worker.last(scope, send)
         if scope["type"] == "http" and scope["path"].startswith("/v1/"):
             await v1(scope, receive, send)
         else:
@@ -97,14 +92,14 @@ def create_app(settings: Settings, following: Following = staying) -> ASGIApp:
     return app
 
 
-def from_environment() -> ASGIApp:
-    """The app of a server's worker process, which finds its settings in the environment."""
+def from_parent(parent: Parent) -> ASGIApp:
+    """The app of a worker process, which finds its settings in the environment."""
     logs.configure()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reaches the whole group; the parent decides
     state_dir, dev = config.parent_said()
     sign = Sign(state_dir, "gateway", dev=dev)
     start = reload.load_current(state_dir, dev=dev)
-    app = create_app(start.settings, partial(reload.following, start, sign))
+    app = create_app(start.settings, partial(reload.following, start, sign), Worker(parent))
     # What is loaded now stays: leave it out of collections, which cost a tenth of a request.
     gc.collect()
     gc.freeze()
@@ -118,7 +113,9 @@ def readiness(env: Env | None) -> Response:
     if env is not None:
         if env.directory.is_blind(env.clock.now_us()):
             missing.append("store")
-        missing += [d.id for d in env.catalog if not d.is_attached and not env.hosts.ready(d.id)]
+        if any(not d.is_attached for d in env.catalog) and not env.hosts.is_heard():
+            missing.append("node")
+        missing += [d.id for d in env.catalog if d.min_hosts and not env.hosts.ready(d.id)]
     body = {"status": "ready" if not missing else "not ready", "missing": missing}
     return JSONResponse(body, 503 if missing else 200)
 

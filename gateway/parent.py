@@ -1,34 +1,64 @@
-"""What a worker and the process that started it tell each other without a connection.
+"""What a worker and the process that started it tell each other: words on a pipe.
 
-A worker whose parent was killed must not hold its port and its store. And granian doesn't tell the
-app that it is being stopped, so the parent leaves a mark in the runtime directory.
+granian doesn't tell the app that it is being stopped, so the parent does. And the pipe's end tells
+that the parent was killed: its worker must not hold port and store any longer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from pathlib import Path
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from enum import Enum
+from multiprocessing.connection import Connection
 
-from runtime.state import runtime_dir
-
-POLL_S = 0.25
-
-
-def mark(state_dir: Path, parent: int) -> Path:
-    """Exists while the parent of that pid is stopping."""
-    return runtime_dir(state_dir) / f"stopping-{parent}"
+TURNS_UNTIL_SERVING = 10  # of the loop; three pass between the app's start and the server's
 
 
-async def watch(state_dir: Path, on_stopping: Callable[[], None]) -> None:
-    """Calls `on_stopping` once the parent is stopping; ends the process once it is gone."""
-    parent = os.getppid()
-    path = mark(state_dir, parent)
-    told = False
-    while os.getppid() == parent:
-        if not told and path.exists():
-            told = True
-            on_stopping()
-        await asyncio.sleep(POLL_S)
-    os._exit(1)
+class Word(Enum):
+    """All there is to say."""
+
+    SERVING = b"serving"  # the worker: I take connections now
+    RETIRE = b"retire"  # the parent: another takes them now; finish what you have, and end
+    STOP = b"stop"  # the parent: all of us are being stopped; SIGTERM follows
+
+
+class Parent:
+    """A worker's parent, as the worker sees it. `listener` is the socket that both share."""
+
+    def __init__(self, pipe: Connection, listener: int) -> None:
+        self._pipe = pipe
+        self.listener = listener
+
+    @asynccontextmanager
+    async def heard(self, on: Mapping[Word, Callable[[], None]]) -> AsyncIterator[None]:
+        """Act on its words, and end this process once it is gone."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._pipe.fileno(), self._hear, on)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            ignore(number)  # they reach the whole group; the parent decides
+        try:
+            yield
+        finally:
+            loop.remove_reader(self._pipe.fileno())
+
+    async def say_serving(self) -> None:
+        """Tell it, as soon as the server takes connections. Begun at the end of the app's start."""
+        for _ in range(TURNS_UNTIL_SERVING):
+            await asyncio.sleep(0)
+        self._pipe.send_bytes(Word.SERVING.value)
+
+    def _hear(self, on: Mapping[Word, Callable[[], None]]) -> None:
+        try:
+            word = Word(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(1)
+        on[word]()
+
+
+def ignore(number: signal.Signals) -> None:
+    """Be deaf to a signal from now on."""
+    asyncio.get_running_loop().remove_signal_handler(number)
+    signal.signal(number, signal.SIG_IGN)

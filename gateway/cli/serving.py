@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
+import socket
 from collections.abc import Callable
-from contextlib import suppress
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-import httpx
 import msgspec
 
+from gateway import local_ca
 from gateway.cli.accounts import pepper
 from gateway.cli.options import Places, database, load, locate, places
 from gateway.cli.watching import Watch
 from gateway.demo import demo_key
-from gateway.server import GatewayFailed, NodeThread, keep_hosts, own_port, run_gateway
+from gateway.listener import bind
+from gateway.server import NodeThread, keep_hosts, run_gateway
+from gateway.workers import GatewayFailed
 from runtime import logs, reload, state, weights
 from runtime.deployments import Deployments
 from runtime.node import Node
 from runtime.reload import Start
 from runtime.rollout import by
 from runtime.running import running
-from runtime.settings import Settings
+from runtime.settings import Settings, local_tls
 
 LISTENER = (
     click.option("--host", help="The address to listen on."),
@@ -51,21 +52,24 @@ def listener(command: F) -> F:
 
 @click.command()
 @listener
+@click.option("--https", is_flag=True, help="Serve HTTPS, with a certificate made for it.")
 @places
-def dev(host: str | None, port: int | None, places: Places) -> None:
+def dev(host: str | None, port: int | None, https: bool, places: Places) -> None:
     """Serve on this machine with a demo tenant, whose key is printed.
 
     A change of the config file is deployed as soon as it's saved.
     """
     settings = _settings(load(places, dev=True), host, port)
     watch = Watch(settings)
-    with _port(settings), state.own(settings.state_dir, "node"):
+    with _listener(settings) as sock, state.own(settings.state_dir, "node"):
+        if https:
+            settings = _with_local_tls(settings)
         weights.ensure(settings)
         with database(settings) as db:
             secret = demo_key(db, settings.state_dir, pepper(settings))
         start = _deploy(settings, "bulkhead dev")
         watch.start()
-        _serve(start, ready=lambda: _welcome(settings, secret))
+        _serve(start, sock, ready=lambda: _welcome(settings, secret))
 
 
 @click.command()
@@ -75,10 +79,10 @@ def dev(host: str | None, port: int | None, places: Places) -> None:
 def serve(host: str | None, port: int | None, deployed: bool, places: Places) -> None:
     """Serve: the gateway, and the node with its hosts."""
     settings = _settings(_chosen(places, deployed=deployed), host, port)
-    with _port(settings), state.own(settings.state_dir, "node"):
+    with _listener(settings) as sock, state.own(settings.state_dir, "node"):
         weights.ensure(settings)
         _migrate(settings)
-        _serve(_deploy(settings, "bulkhead serve"), ready=lambda: _announce(settings))
+        _serve(_deploy(settings, "bulkhead serve"), sock, ready=lambda: _announce(settings))
 
 
 @click.command()
@@ -92,10 +96,10 @@ def gateway(host: str | None, port: int | None, deployed: bool, places: Places) 
     """
     deployed = deployed or _has_node(places)
     settings = _settings(_chosen(places, deployed=deployed), host, port)
-    with _port(settings):
+    with _listener(settings) as sock:
         _migrate(settings)
         _deploy(settings, "bulkhead gateway")
-        run_gateway(settings, lambda: _announce(settings))
+        run_gateway(settings, sock, lambda: _announce(settings))
 
 
 @click.command()
@@ -143,8 +147,16 @@ def _settings(settings: Settings, host: str | None, port: int | None) -> Setting
     return msgspec.structs.replace(settings, file=file)
 
 
-def _port(settings: Settings) -> IO[str]:
-    return own_port(settings.file.server.host, settings.file.server.port)
+def _listener(settings: Settings) -> socket.socket:
+    return bind(settings.file.server.host, settings.file.server.port)
+
+
+def _with_local_tls(settings: Settings) -> Settings:
+    folder = settings.state_dir / "tls"
+    local_ca.ensure(folder, local_ca.names_here())
+    server = msgspec.structs.replace(settings.file.server, tls=local_tls(str(folder)))
+    file = msgspec.structs.replace(settings.file, server=server)
+    return msgspec.structs.replace(settings, file=file, local_tls=str(folder))
 
 
 def _migrate(settings: Settings) -> None:
@@ -153,11 +165,11 @@ def _migrate(settings: Settings) -> None:
         pass
 
 
-def _serve(start: Start, ready: Callable[[], None]) -> None:
+def _serve(start: Start, sock: socket.socket, ready: Callable[[], None]) -> None:
     hosts = NodeThread(start)
     hosts.start()
     try:
-        run_gateway(start.settings, ready)
+        run_gateway(start.settings, sock, ready)
     finally:
         hosts.stop()
     if hosts.is_broken:
@@ -172,39 +184,32 @@ async def _node_until_signal(start: Start) -> None:
     await keep_hosts(Node(start.settings), start, stop)
 
 
-def _url(settings: Settings) -> str:
+def url_of(settings: Settings) -> str:
+    """Where the gateway is called from this machine."""
     server = settings.file.server
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(server.host, server.host)  # noqa: S104
-    return f"http://{host}:{server.port}"
-
-
-def _wait_for(url: str) -> None:
-    """Returns once `url` answers 200."""
-    while True:
-        with suppress(httpx.HTTPError):
-            if httpx.get(url).status_code == 200:
-                return
-        time.sleep(0.1)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104
+    scheme = "https" if server.tls.cert else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
 def _announce(settings: Settings) -> None:
-    """Say where we serve, once we do. Runs beside the server."""
-    url = _url(settings)
-    _wait_for(f"{url}/healthz")
-    click.echo(f"Serving on {url}", err=True)
+    """Say where we serve."""
+    click.echo(f"Serving on {url_of(settings)}", err=True)
 
 
 def _welcome(settings: Settings, secret: str) -> None:
-    """Wait until every model answers, then say how to call one. Runs beside the server."""
-    url = _url(settings)
-    _wait_for(f"{url}/readyz")
+    """Say how to call a model."""
+    url = url_of(settings)
+    ca = f"{settings.local_tls}/ca.pem" if settings.local_tls else ""
     models = sorted(settings.file.models, key=lambda model: model.engine == "openai")
     question = '[{"role": "user", "content": "What is the capital of France?"}]'
     body = f'{{"model": "{models[0].id}", "temperature": 0, "messages": {question}}}'
+    if ca:
+        click.echo(f"BULKHEAD_CA={ca}")
     click.echo(f"BULKHEAD_URL={url}\nBULKHEAD_API_KEY={secret}")
     click.echo(
         "\nTry it:\n\n"
-        f"curl {url}/v1/chat/completions \\\n"
+        f"curl {f'--cacert {ca} ' if ca else ''}{url}/v1/chat/completions \\\n"
         f"  -H 'Authorization: Bearer {secret}' \\\n"
         "  -H 'Content-Type: application/json' \\\n"
         f"  -d '{body}'\n",
