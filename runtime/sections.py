@@ -154,7 +154,7 @@ class CronSettings(Struct, frozen=True, kw_only=True):
         if found.get("cron") is not None and (wrong := cron.fault(found["cron"])):
             yield "cron", wrong
         needs = {"backup": "to", "usage-export": "to", "warm": "model"}.get(found.get("run") or "")
-        if needs and not found.get(needs, ""):
+        if needs and found.get(needs, "") == "":
             yield needs, f'is missing: "{found["run"]}" needs it'
 
 
@@ -171,13 +171,16 @@ class SecretSettings(Struct, frozen=True, kw_only=True):
 
 
 class ContractSettings(Struct, frozen=True, kw_only=True):
-    """What a tenant pays for a model instead of the list price, per 1,000,000 tokens."""
+    """What a tenant pays for a model instead of the list price, per 1,000,000 tokens.
+
+    All of it is named: what was left out would be free.
+    """
 
     model: ModelId
-    currency: Currency = "USD"
-    input: Price = "0"
-    cached_input: Price = "0"
-    output: Price = "0"
+    currency: Currency
+    input: Price
+    cached_input: Price
+    output: Price
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True):

@@ -12,8 +12,16 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gateway import asgi
 from gateway.asgi import Call, ClientGone
-from gateway.errors import IntegrityAbort, Refusal, Unauthorized, UpstreamFailed
+from gateway.errors import (
+    IntegrityAbort,
+    Refusal,
+    Stopping,
+    TookTooLong,
+    Unauthorized,
+    UpstreamFailed,
+)
 from runtime.probe import client
 from runtime.wire import DONE, KEEP_ALIVE
 from tests.runtime.servers import serving
@@ -146,6 +154,111 @@ async def test_a_cancellation_from_elsewhere_is_no_client_that_left() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_call_that_takes_too_long_is_504(tmp_path: Path) -> None:
+    """Whatever it waits for: its own work, or a client that doesn't send its body."""
+    cancelled = asyncio.Event()
+
+    async def work(call: Call) -> None:
+        with call.limited(0.05):
+            await call.body(LIMIT)
+            async with call.watched():
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.set()
+
+    async with served(tmp_path, work) as app:
+        answer = await app.http.post("/", content=b"{}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "request_timeout")
+        assert "0.05 s" in answer.json()["error"]["message"]
+        assert cancelled.is_set()
+        reader, writer = await app.connect(b"content-length: 500\r\n\r\nhalf of it")
+        assert b"504" in await asyncio.wait_for(reader.readline(), 5)
+        writer.close()
+
+
+async def test_a_stream_that_takes_too_long_ends_in_an_error_event(tmp_path: Path) -> None:
+    async def work(call: Call) -> None:
+        with call.limited(0.05):
+            async with call.watched():
+                await call.event(b"data: 1\n\n")
+                await asyncio.Event().wait()
+
+    async with served(tmp_path, work) as app:
+        data = await events_of(app)
+        assert b'"request_timeout"' in data
+        assert b"[DONE]" not in data
+
+
+async def test_a_limit_that_isn_t_reached_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def work(call: Call) -> None:
+        await call.body(LIMIT)
+        with call.limited(0):
+            pass  # it is over before its time could come
+        await asyncio.sleep(0.01)
+        async with call.watched():
+            await asyncio.sleep(0.01)
+        await call.send_json(200, b"{}")
+
+    async with served(tmp_path, work) as app:
+        assert (await app.http.post("/")).status_code == 200
+
+
+async def test_a_call_that_is_stopped_between_two_steps_ends_at_the_next(tmp_path: Path) -> None:
+    async def work(call: Call) -> None:
+        await call.body(LIMIT)
+        call.stop(Stopping("the server stops"))
+        async with call.watched():
+            raise AssertionError("it went on")
+
+    async with served(tmp_path, work) as app:
+        assert (await app.http.post("/")).json()["error"]["code"] == "server_stopping"
+
+
+async def test_the_first_reason_to_stop_counts(tmp_path: Path) -> None:
+    async def work(call: Call) -> None:
+        await call.body(LIMIT)
+        async with call.watched():
+            call.stop(Stopping("the server stops"))
+            call.stop(TookTooLong("too long"))
+            await asyncio.Event().wait()
+
+    async with served(tmp_path, work) as app:
+        assert (await app.http.post("/")).json()["error"]["code"] == "server_stopping"
+
+
+async def test_a_client_that_reads_nothing_isn_t_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket is full when its time is over: it gets no farewell, and the call ends."""
+    monkeypatch.setattr(asgi, "FAREWELL_S", 0.1)
+
+    async def work(call: Call) -> None:
+        with call.limited(0.2):
+            await call.body(LIMIT)
+            async with call.watched():
+                while True:
+                    await call.event(b"x" * 100_000)
+
+    async with served(tmp_path, work) as app:
+        _, writer = await app.connect(b"content-length: 0\r\n\r\n")
+        assert await app.ended() == "answered"
+        writer.close()
+
+
+async def test_every_answer_carries_the_call_s_extra_headers(tmp_path: Path) -> None:
+    async def work(call: Call) -> None:
+        call.extra[b"vary"] = b"Origin"
+        if await call.body(LIMIT) == b"fail":
+            raise Unauthorized("no")
+        await call.end(DONE)
+
+    async with served(tmp_path, work) as app:
+        for content in (b"", b"fail"):
+            answer = await app.http.post("/", content=content)
+            assert answer.headers["vary"] == "Origin"
 
 
 async def events_of(app: Served) -> bytes:

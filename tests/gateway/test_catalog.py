@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pytest
 
 from gateway.catalog import catalog_of
+from gateway.contracts import contracts_of
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices
 from runtime.settings import parse
@@ -33,49 +36,103 @@ id = "plain"
 engine = "openai"
 url = "http://there/v1"
 """
+NOW = 1_800_000_000_000_000  # in January 2027
 KEYS = {"THERE_KEY": "sk-canary"}
 CATALOG = catalog_of(parse(TEXT, "x")[0].models, KEYS)
 
 
 def test_a_deployment_is_what_the_configuration_says() -> None:
-    own = CATALOG.deployment("own")
+    own = CATALOG.deployment("own", NOW)
     assert own.prices == TokenPrices("EUR", 100_000, 20_000, 10**12)
     assert (own.revision, own.default_max_tokens, own.is_attached) == (
         "smollm2-135m-instruct",
         7,
         False,
     )
-    assert own.listing() == {
-        "id": "own",
-        "object": "model",
-        "created": 1_730_419_200,
-        "owned_by": "HuggingFaceTB",
-    }
+    assert (own.created, own.owned_by) == (1_730_419_200, "HuggingFaceTB")
 
 
 def test_an_attached_server_s_way_is_kept_with_it() -> None:
-    there = CATALOG.deployment("@cf/their/model")
+    there = CATALOG.deployment("@cf/their/model", NOW)
     assert (there.is_attached, there.url) == (True, "http://there/v1")
     assert (there.upstream_model, there.api_key) == ("name-there", "sk-canary")
     assert (there.cache_salt, dict(there.extra_body)) == (False, {"cache_prompt": False})
-    assert CATALOG.deployment("plain").upstream_model == "plain"
-    assert CATALOG.deployment("plain").api_key == ""
+    assert CATALOG.deployment("plain", NOW).upstream_model == "plain"
+    assert CATALOG.deployment("plain", NOW).api_key == ""
 
 
 def test_no_key_shows_in_a_repr() -> None:
-    assert "canary" not in repr(CATALOG.deployment("@cf/their/model"))
+    assert "canary" not in repr(CATALOG.deployment("@cf/their/model", NOW))
 
 
-def test_models_are_listed_in_the_order_of_the_configuration() -> None:
-    ids = ["own", "@cf/their/model", "plain"]
-    assert [model["id"] for model in CATALOG.listing()] == ids
-    assert [deployment.id for deployment in CATALOG] == ids
-    assert "canary" not in str(CATALOG.listing())
-    assert "there" not in str(CATALOG.listing()[2])
+def test_models_come_in_the_order_of_the_configuration() -> None:
+    assert [deployment.id for deployment in CATALOG] == ["own", "@cf/their/model", "plain"]
+    assert CATALOG.served_at(NOW) == list(CATALOG)
 
 
 @pytest.mark.parametrize("model", ["", "OWN", "own ", "own\0", "../own", "gpt-5", "é" * 128])
 def test_an_unknown_model_is_404_and_names_the_field(model: str) -> None:
     with pytest.raises(ModelNotFound, match="GET /v1/models") as told:
-        CATALOG.deployment(model)
+        CATALOG.deployment(model, NOW)
     assert (told.value.row.status, told.value.param) == (404, "model")
+
+
+LIFE = """
+[[models]]
+id = "old"
+engine = "fake"
+aliases = ["older", "oldest"]
+lifecycle = { deprecated_at = 2027-01-01, shutdown_at = 2027-02-01, successor = "@cf/a b" }
+[[models]]
+id = "new"
+engine = "fake"
+"""
+AGEING = catalog_of(parse(LIFE, "x")[0].models, {})
+SHUT = int(datetime.datetime(2027, 2, 1, tzinfo=datetime.UTC).timestamp()) * 1_000_000
+
+
+def test_an_alias_is_the_model_it_names() -> None:
+    assert AGEING.deployment("older", NOW) is AGEING.deployment("old", NOW)
+    assert AGEING.deployment("oldest", NOW).id == "old"
+
+
+def test_a_model_is_served_to_the_day_of_its_end() -> None:
+    assert AGEING.deployment("old", SHUT - 1).id == "old"
+    assert [one.id for one in AGEING.served_at(SHUT - 1)] == ["old", "new"]
+    assert [one.id for one in AGEING.served_at(SHUT)] == ["new"]
+
+
+@pytest.mark.parametrize("name", ["old", "older"])
+def test_after_its_end_it_is_404_and_says_what_to_use(name: str) -> None:
+    with pytest.raises(ModelNotFound, match=r"2027-02-01; use '@cf/a b' instead") as told:
+        AGEING.deployment(name, SHUT)
+    assert told.value.code == "model_not_found"
+
+
+def test_clients_are_told_of_the_end_in_headers() -> None:
+    """RFC 9745 and RFC 8594: a structured date, and an HTTP date."""
+    assert AGEING.deployment("old", NOW).notices == {
+        b"deprecation": b"@1798761600",
+        b"sunset": b"Mon, 01 Feb 2027 00:00:00 GMT",
+        b"link": b'</v1/models/@cf/a%20b>; rel="successor-version"',
+    }
+    assert AGEING.deployment("new", NOW).notices == {}
+
+
+def test_a_contract_s_price_is_this_tenant_s_alone() -> None:
+    text = (
+        LIFE
+        + """
+[[tenants]]
+name = "acme"
+prices = [
+    { model = "new", currency = "EUR", input = "0.05", cached_input = "0", output = "1" },
+]
+"""
+    )
+    file = parse(text, "x")[0]
+    contracts = contracts_of(file.tenants)
+    new, old = (AGEING.deployment(name, NOW) for name in ("new", "old"))
+    assert contracts.prices("acme", new) == TokenPrices("EUR", 50_000, 0, 1_000_000)
+    assert contracts.prices("acme", old) == old.prices
+    assert contracts.prices("beta", new) == new.prices == TokenPrices("USD", 0, 0, 0)

@@ -20,7 +20,10 @@ routes = ["ai.example.com/v1/*", "*.example.com/*"]
 [[tenants]]
 name = "acme"
 origins = ["https://app.example.com", "http://localhost:3000", "*", "http://[::1]:8080"]
-prices = [{ model = "a", input = "0.05" }, { model = "b", currency = "EUR", output = "1" }]
+prices = [
+    { model = "a", currency = "USD", input = "0.05", cached_input = "0", output = "1" },
+    { model = "b", currency = "EUR", input = "0.05", cached_input = "0", output = "1" },
+]
 [[tenants]]
 name = "beta"
 """
@@ -49,20 +52,28 @@ def test_no_two_models_answer_to_one_name(name: str, path: str) -> None:
 
 
 def test_tenants_differ_and_their_contracts_are_about_models_there_are() -> None:
-    text = """
+    rest = 'currency = "USD", input = "1", cached_input = "1", output = "1"'
+    text = f"""
 [[tenants]]
 name = "acme"
-prices = [{ model = "a" }, { model = "a" }, { model = "zz" }]
+prices = [{{ model = "a", {rest} }}, {{ model = "zz", {rest} }}]
 [[tenants]]
 name = "acme"
 """
     assert faults(text) == {
-        "tenants[0].prices[1].model": "'a' has a price already",
-    }
-    text = text.replace('{ model = "a" }, { model = "a" }', '{ model = "a" }')
-    assert faults(text) == {
         "tenants[1].name": "'acme' is used twice",
         "tenants[0].prices[1].model": "there is no model 'zz'",
+    }
+    assert faults(text.replace('"zz"', '"a"').replace('name = "acme"', 'name = "x"', 1)) == {
+        "tenants[0].prices[1].model": "'a' has a price already",
+    }
+
+
+def test_a_contract_names_its_whole_price() -> None:
+    told = faults('[[tenants]]\nname = "acme"\nprices = [{ model = "a", input = "1" }]\n')
+    assert told == {
+        f"tenants[0].prices[0].{key}": "is missing"
+        for key in ("currency", "cached_input", "output")
     }
 
 
