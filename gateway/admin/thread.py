@@ -19,15 +19,16 @@ import structlog
 import uvicorn
 
 from gateway.admin import address, key
+from gateway.admin.address import Address
 from gateway.admin.api import AdminApi
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
 from gateway.admin.status import Process
+from gateway.admin.tls import AdminTls
 from gateway.deployed import Deployed
 from gateway.listener import PortInUse
 from runtime import settings as config, state
 from runtime.host import HostServer
-from runtime.sections import AdminSettings
 from runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -54,13 +55,19 @@ class AdminThread:
         self._told = asyncio.Event()
         self._held = ExitStack()  # the role and the port
         self._sock: socket.socket | None = None
+        self._tls: AdminTls | None = None
         self.hub = EventHub(state.events_socket(settings.state_dir))
         self.node = NodeClient(state.node_socket(settings.state_dir))
 
     def start(self) -> None:
-        """Listens when this returns, unless another process does. Raises PortInUse, BadAdminKey."""
+        """Listens when this returns, unless another process does.
+
+        Raises PortInUse, BadAdminKey or BadCertificate.
+        """
         self._key = key.ensure(self._settings.state_dir, config.caller().admin_key)
-        if self._settings.file.admin.port:
+        admin = self._settings.file.admin
+        self._tls = AdminTls(self._settings) if admin.tls.cert else None
+        if admin.port:
             with suppress(state.StateInUse):
                 self._sock = self._take()
         self._thread.start()
@@ -104,11 +111,14 @@ class AdminThread:
             return
         server = HostServer(self._config())
         serving = asyncio.ensure_future(server.serve(sockets=[sock]))
-        here = address.Address(url=url_of(self._settings.file.admin))
+        here = where(self._settings)
         address.publish(self._settings.state_dir, here)
         log.info("admin_started", url=here.url)
+        renewing = asyncio.ensure_future(self._tls.keep()) if self._tls else None
         await self._told.wait()
         address.withdraw(self._settings.state_dir)
+        if renewing:
+            renewing.cancel()
         server.should_exit = True
         await serving
 
@@ -122,6 +132,7 @@ class AdminThread:
         return None
 
     def _config(self) -> uvicorn.Config:
+        tls = self._tls
         api = AdminApi(Deployed(self._settings), self.node, self.hub, self._process)
         return uvicorn.Config(
             api.asgi(self._key),
@@ -134,13 +145,19 @@ class AdminThread:
             limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=DRAIN_S,
+            ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
         )
 
 
-def url_of(admin: AdminSettings) -> str:
-    """Where commands on this machine call it."""
+def where(settings: Settings) -> Address:
+    """Where commands on this machine find it."""
+    admin = settings.file.admin
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(admin.host, admin.host)  # noqa: S104
-    return f"http://{f'[{host}]' if ':' in host else host}:{admin.port}"
+    scheme = "https" if admin.tls.cert else "http"
+    return Address(
+        url=f"{scheme}://{f'[{host}]' if ':' in host else host}:{admin.port}",
+        certificate=str(settings.folder / admin.tls.cert) if admin.tls.cert else "",
+    )
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import socket
 import time
@@ -9,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-from msgspec import MsgspecError, json
 
 from gateway.admin import address
+from gateway.admin.node_client import NodeClient
+from gateway.admin.problems import NodeUnreachable
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
-from gateway.live.words import span
+from gateway.live.words import count, span
 from runtime import certificates, state
 from runtime.deployments import Deployments, NoDeployment
 from runtime.node_wire import Hosts, ModelState
@@ -96,16 +98,17 @@ def node(patient: Patient) -> Iterator[Finding]:
     if "node" not in {process.role for process in living(patient)}:
         yield ok("node", "not running")
         return
-    socket_path = state.node_socket(patient.place.state_dir)
     try:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket_path))) as http:
-            answer = http.get("http://node/hosts", timeout=TIMEOUT_S)
-        found = json.decode(answer.content, type=Hosts)
-    except (httpx.HTTPError, MsgspecError) as fault:
-        todo = "look at its log; if it stays so, restart it"
-        yield error("node", f"doesn't answer ({type(fault).__name__})", todo)
+        found = asyncio.run(NodeClient(state.node_socket(patient.place.state_dir)).hosts())
+    except NodeUnreachable as fault:
+        yield error("node", fault.detail, "look at its log; if it stays so, restart it")
         return
-    yield ok("node", f"answers, {len(found.hosts)} hosts")
+    yield ok("node", f"answers, {count(len(found.hosts), 'host')}")
+    yield from models(found)
+
+
+def models(found: Hosts) -> Iterator[Finding]:
+    """Those whose hosts don't start."""
     for model in found.models:
         if model.state is ModelState.FAILED:
             todo = f"mend that, then: bulkhead hosts restart {model.id}"
