@@ -138,7 +138,6 @@ class Server(MPServer):
             interface=Interfaces.ASGI,
             workers=1,
             websockets=False,
-            workers_kill_timeout=math.ceil(server.drain_s),
             log_level=LogLevels.error,
             log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
         )
@@ -149,6 +148,7 @@ class Server(MPServer):
         self._workers = Workers(self._first, settings.limits.wall_s + GRACE_S)
         self._spawn_target: Callable[..., None] | None = None
         self.on_serving: Callable[[], None] | None = None  # called once
+        self.drain_s: Callable[[], float] = lambda: server.drain_s  # asked for at the end
 
     def _serving(self, offer: Offer | None) -> Serving:
         return Serving(self, self._folder.add(offer.identity) if offer else None, offer)
@@ -212,6 +212,7 @@ class Server(MPServer):
                 self._tell_serving()
                 self.main_loop_interrupt.wait(TURN_S)
         finally:
+            self.workers_kill_timeout = math.ceil(self.drain_s())
             for worker in self._workers:
                 worker.say(Word.STOP)
             self.wrks[:] = [worker.inner for worker in self._workers]

@@ -29,13 +29,17 @@ from runtime import certificates, reload, state
 from runtime.node import Node
 from runtime.reload import Start
 from runtime.running import Sign
-from runtime.sections import ServerTls
 from runtime.settings import Settings, export_to_children
 from runtime.state import runtime_dir
 
 log = structlog.get_logger()
 
 STORE_WAIT_S = 10.0  # for a gateway that was just killed to let go
+
+
+def node_of(start: Start) -> Node:
+    """The node that begins with this deployment."""
+    return Node(start.settings, start.number)
 
 
 async def keep_hosts(node: Node, start: Start, stop: asyncio.Event) -> None:
@@ -53,7 +57,7 @@ class NodeThread:
     """The node, in a thread with a loop of its own, until `stop`. If it breaks, all ends."""
 
     def __init__(self, start: Start) -> None:
-        self._node = Node(start.settings)  # here, so that its faults are the caller's
+        self._node = node_of(start)  # here, so that its faults are the caller's
         self._start = start
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
         self._loop = asyncio.new_event_loop()
@@ -85,8 +89,8 @@ def run_gateway(settings: Settings, listener: socket.socket, ready: Callable[[],
 
     Raises GatewayFailed, StateInUse, PortInUse or BadCertificate.
     """
-    tls = settings.file.server.tls
-    renewal = Renewal(_tls_of(Deployed(settings)), settings.folder) if tls.cert else None
+    tls, deployed = settings.file.server.tls, Deployed(settings)
+    renewal = Renewal(lambda: deployed().file.server.tls, settings.folder) if tls.cert else None
     offer = Offer(tls, certificates.load(tls, settings.folder)) if tls.cert else None
     export_to_children(settings)
     multiprocessing.set_start_method("spawn")  # the node's thread runs: a fork would copy its locks
@@ -94,15 +98,12 @@ def run_gateway(settings: Settings, listener: socket.socket, ready: Callable[[],
         folder = TlsFolder(runtime_dir(settings.state_dir))
         listen(listener)
         server = Server(settings.file, listener, folder, offer, renewal)
+        server.drain_s = lambda: deployed().file.server.drain_s
         server.on_serving = threading.Thread(target=ready, name="ready", daemon=True).start
         try:
             server.serve()
         finally:
             folder.keep(None)
-
-
-def _tls_of(settings: Callable[[], Settings]) -> Callable[[], ServerTls]:
-    return lambda: settings().file.server.tls
 
 
 def own_store(state_dir: Path) -> IO[str]:

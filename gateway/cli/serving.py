@@ -17,11 +17,10 @@ from gateway.cli.options import Places, database, load, locate, places
 from gateway.cli.watching import Watch
 from gateway.demo import demo_key
 from gateway.listener import bind
-from gateway.server import NodeThread, keep_hosts, run_gateway
+from gateway.server import NodeThread, keep_hosts, node_of, run_gateway
 from gateway.workers import GatewayFailed
 from runtime import logs, reload, state, weights
 from runtime.deployments import Deployments
-from runtime.node import Node
 from runtime.reload import Start
 from runtime.rollout import by
 from runtime.running import running
@@ -181,7 +180,7 @@ async def _node_until_signal(start: Start) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await keep_hosts(Node(start.settings), start, stop)
+    await keep_hosts(node_of(start), start, stop)
 
 
 def url_of(settings: Settings) -> str:
