@@ -40,9 +40,9 @@ class Parsed:
 
 
 def parse(
-    text: bytes | str, env: str = "", given: Given | None = None, folder: Path | None = None
+    text: bytes | str, env: str | None = "", given: Given | None = None, folder: Path | None = None
 ) -> Parsed:
-    """Check a text, and read it for one environment; the top's name is "".
+    """Check a text, and read it for one environment: "" is the top, and None that nobody chose.
 
     With a `folder`, where relative paths start, the files are looked at that the text names.
     """
@@ -60,11 +60,9 @@ def parse(
     for name in ("", *environments.names(data)):
         part = environments.merged(data, name) if name else environments.top(data)
         own = Report()
-        if name == env:
+        if name == (env or ""):
             parsed.secrets = _secrets(part)
-            values = _values(part, given or Given(), own)
-            if folder is not None:
-                preflight.check(values, folder, own)
+            values = _values(part, given or Given(), own, folder)
         else:
             _values(part, None, own)
         _add(report, own, part, known)
@@ -84,7 +82,9 @@ def toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
     return None
 
 
-def _values(part: Environment, given: Given | None, report: Report) -> dict[str, Any]:
+def _values(
+    part: Environment, given: Given | None, report: Report, folder: Path | None = None
+) -> dict[str, Any]:
     """One environment's sections. `given` is None for one that isn't chosen."""
     variables = _variables(part.data, given)
     data = {
@@ -93,7 +93,10 @@ def _values(part: Environment, given: Given | None, report: Report) -> dict[str,
     }
     if data.get("models", []) == [] and (part.name or given):
         report.error("models", "no model is configured; add a [[models]] table")
-    return fields(FileSettings, data, report)
+    values = fields(FileSettings, data, report)
+    if folder is not None:
+        preflight.check(data, values, folder, report)
+    return values
 
 
 def _variables(data: dict[str, Any], given: Given | None) -> Variables:

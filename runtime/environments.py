@@ -87,11 +87,9 @@ def check_choice(data: dict[str, Any], chosen: str | None, report: Report) -> No
     known = names(data)
     listed = ", ".join(f'"{name}"' for name in known)
     if chosen and chosen not in known:
-        hint = did_you_mean(chosen, known, '"')
+        hint = did_you_mean(chosen, known, '"') or f"; add a table [env.{chosen}]"
         there = f"there are {listed}" if known else "the file has no environments"
-        report.error(
-            "env", f'there is no environment "{chosen}" ({there}){hint}; add a table [env.{chosen}]'
-        )
+        report.error("env", f'there is no environment "{chosen}" ({there}){hint}')
     elif chosen is None and known:
         report.warn(
             "env",

@@ -97,7 +97,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
             if found.get(key) not in (None, "", {}):
                 yield key, f'means nothing to an engine "{engine}"; leave it out'
         if engine == "openai":
-            if not is_http_url(str(found.get("url"))):
+            url = found.get("url", "")
+            if url is not None and not is_http_url(url):
                 yield "url", "an attached engine needs the http(s) URL of its /v1"
         elif engine:
             yield from registry.faults(engine, found)

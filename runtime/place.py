@@ -21,7 +21,7 @@ class Place(Struct, frozen=True, kw_only=True):
     @property
     def source(self) -> str:
         """The file, as messages name it."""
-        return self.config_path or BUILT_IN
+        return shown(self.config_path)
 
     @property
     def folder(self) -> Path:
@@ -48,6 +48,14 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Caller(url={self.url!r}, admin_url={self.admin_url!r})"
+
+
+def shown(config_path: str) -> str:
+    """A config file as messages name it: from here, if it lies below."""
+    path, here = Path(config_path), Path.cwd()
+    if not config_path:
+        return BUILT_IN
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def project_folder(config: Path) -> Path:

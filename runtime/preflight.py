@@ -1,8 +1,7 @@
 """What can be known before a start by looking outside the file: certificates, cards, memory.
 
 Asked when a file is about to be used, and never of what is deployed already: a certificate that has
-expired since must not keep a process from starting again. A check gets the values that were good,
-with None for the others, and tells (path, message).
+expired since must not keep a process from starting again.
 """
 
 from __future__ import annotations
@@ -13,34 +12,49 @@ from typing import Any
 
 from runtime import certificates
 from runtime.cards import card_of
+from runtime.check import convert
 from runtime.footprint import memory_faults
 from runtime.models import ClientTls, ModelSettings
 from runtime.report import Report
 from runtime.sections import HostSettings, ServerTls
 
 
-def check(found: dict[str, Any], folder: Path, report: Report) -> None:
-    """Add to `report` what is wrong. Relative paths start at `folder`."""
-    for path, tls in _tables(found):
-        certificate = certificates.read(tls, folder)
-        for key, message in certificate.errors:
-            report.error(f"{path}.{key}", message)
-        for key, message in certificate.warnings:
-            report.warn(f"{path}.{key}", message)
+def check(data: dict[str, Any], found: dict[str, Any], folder: Path, report: Report) -> None:
+    """Add to `report` what is wrong. Relative paths start at `folder`.
+
+    `data` is what the file says, `found` what was good of it: None stands for what wasn't. A fault
+    in one key of a table doesn't hide what another one names.
+    """
+    for path, kind, table in _tables(data):
+        tls = convert(kind, table, Report())
+        if tls is not None:
+            certificate = certificates.read(tls, folder)
+            for key, message in certificate.errors:
+                report.error(f"{path}.{key}", message)
+            for key, message in certificate.warnings:
+                report.warn(f"{path}.{key}", message)
+    for i, model in enumerate(_list(data, "models")):
+        card, source = model.get("card", ""), model.get("source", "")
+        if isinstance(card, str) and isinstance(source, str):
+            card_of(card, source, folder, report, f"models[{i}].card")
     models: tuple[ModelSettings | None, ...] = found.get("models") or ()
-    for i, model in enumerate(models):
-        if model is not None:
-            card_of(model.card, model.source, folder, report, f"models[{i}].card")
     hosts = found.get("hosts") or HostSettings()
     for path, message in memory_faults(models, hosts.memory_bytes):
         report.error(path, message)
 
 
-def _tables(found: dict[str, Any]) -> Iterator[tuple[str, ServerTls | ClientTls]]:
-    """Every `tls` table that names files, with its path."""
-    places = [(name, found.get(name)) for name in ("server", "admin", "node")]
+def _tables(data: dict[str, Any]) -> Iterator[tuple[str, type[ServerTls | ClientTls], Any]]:
+    """Every `tls` table that names files: its path, what it is, and what it says."""
+    for name in ("server", "admin", "node"):
+        section = data.get(name)
+        if isinstance(section, dict) and "tls" in section:
+            yield f"{name}.tls", ServerTls, section["tls"]
     for name in ("nodes", "models"):
-        places += [(f"{name}[{i}]", table) for i, table in enumerate(found.get(name) or ())]
-    for path, table in places:
-        if table is not None:
-            yield f"{path}.tls", table.tls
+        for i, table in enumerate(_list(data, name)):
+            if "tls" in table:
+                yield f"{name}[{i}].tls", ClientTls, table["tls"]
+
+
+def _list(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    tables = data.get(name)
+    return [t if isinstance(t, dict) else {} for t in tables] if isinstance(tables, list) else []

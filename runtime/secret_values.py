@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
+from runtime import dev_vars
+from runtime.keyring import BadRootSecret
 from runtime.report import Report
+from runtime.vault import Vault, VaultError
+
+VAULT = "vault"
 
 
 class Secrets(Mapping[str, str]):
@@ -35,24 +43,63 @@ class Source:
     get: Callable[[str], str | None]
 
 
+def sources(environ: Mapping[str, str], local: Mapping[str, str], vault: Vault) -> list[Source]:
+    """Where secrets are looked for; the first that has one wins. `local` is `.dev.vars`."""
+    return [
+        Source("environment", environ.get),
+        Source(dev_vars.FILE, local.get),
+        Source(VAULT, vault.get),
+    ]
+
+
 def resolve(
     wanted: Mapping[str, Sequence[str]], sources: Sequence[Source], report: Report
 ) -> Secrets:
-    """The wanted secrets from the first source that has each; `wanted` says which paths name it."""
+    """The wanted secrets; `wanted` says which paths name each. What is missing is told there."""
     values: dict[str, str] = {}
     for name, paths in wanted.items():
-        found = next((v for source in sources if (v := (source.get(name) or "").strip())), None)
-        if found is not None:
-            values[name] = found
+        try:
+            value = next(filter(None, (_value(source, name) for source in sources)), None)
+        except (VaultError, BadRootSecret) as fault:
+            told = str(fault)
         else:
-            for path in paths:
-                report.error(path, missing(name))
+            told = missing(name)
+            if value is not None:
+                values[name] = value
+                continue
+        for path in paths:
+            report.error(path, told)
     return Secrets(values)
 
 
-def source_of(name: str, sources: Sequence[Source]) -> str | None:
-    """Which source a secret comes from, or None."""
-    return next((s.name for s in sources if (s.get(name) or "").strip()), None)
+class KnownSecret(Struct, frozen=True, kw_only=True):
+    """What may be told of a secret: all but its value."""
+
+    name: str
+    source: str | None  # which value is used; None: there is none
+    set_at: datetime.datetime | None  # when it was stored in the vault
+    named_by: list[str]  # the paths in the config file
+
+
+def known(
+    named: Mapping[str, list[str]],
+    sources: Sequence[Source],
+    stored: Mapping[str, datetime.datetime],
+) -> list[KnownSecret]:
+    """What there is to tell. `sources` come before the vault, which isn't opened for this."""
+    found = []
+    for name in sorted({*named, *stored}):
+        source = next((s.name for s in sources if _value(s, name)), None)
+        if source is None and name in stored:
+            source = VAULT
+        paths = named.get(name, [])
+        at = stored.get(name)
+        found.append(KnownSecret(name=name, source=source, set_at=at, named_by=paths))
+    return found
+
+
+def _value(source: Source, name: str) -> str:
+    return (source.get(name) or "").strip()
 
 
 def missing(name: str) -> str:

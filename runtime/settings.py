@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
 import msgspec
 
 from runtime import config_file, dev_vars, environments
-from runtime.config_file import Given
+from runtime.config_file import Given, Parsed
 from runtime.deployments import Origin
 from runtime.fault_tree import draw
-from runtime.keyring import BadRootSecret
 from runtime.kinds import MAX_PORT
-from runtime.place import BUILT_IN, Caller, Place, find_config, project_folder
+from runtime.place import Caller, Place, find_config, project_folder, shown
 from runtime.report import Report
-from runtime.secret_values import Secrets, Source, resolve
+from runtime.secret_values import KnownSecret, known, resolve, sources
 from runtime.sections import FileSettings, ServerTls
-from runtime.vault import Vault, VaultError
+from runtime.vault import Vault
 
 
 class Settings(Place, frozen=True, kw_only=True):
@@ -109,10 +109,9 @@ def load(  # noqa: PLR0913 - one argument an option, and two for tests
     )
     text = _read(Path(place.config_path)) if place.config_path else _built_in()
     is_dev = environ.get("BULKHEAD_DEV") == "1" if dev is None else dev
-    settings, report = _settings(text, origin, place, is_dev, environ, place.folder)
-    if env is None and "BULKHEAD_ENV" not in environ:
-        environments.check_choice(config_file.toml(text, Report()) or {}, None, report)
-    return settings, report
+    chosen = None if env is None and "BULKHEAD_ENV" not in environ else place.env
+    parse = partial(config_file.parse, text, chosen, folder=place.folder)
+    return _settings(parse, text, origin, place, is_dev, environ)
 
 
 def load_text(
@@ -130,7 +129,8 @@ def load_text(
     environ = os.environ if environ is None else environ
     is_dev = environ.get("BULKHEAD_DEV") == "1" if dev is None else dev
     place = _place(origin.config_path, state_dir, origin.env, environ)
-    return _settings(text, origin, place, is_dev, environ, None)
+    parse = partial(config_file.parse, text, place.env)
+    return _settings(parse, text, origin, place, is_dev, environ)
 
 
 def _place(config_path: str, state_dir: Path, env: str, environ: Mapping[str, str]) -> Place:
@@ -144,21 +144,21 @@ def _place(config_path: str, state_dir: Path, env: str, environ: Mapping[str, st
 
 
 def _settings(
+    parse: Callable[..., Parsed],
     text: bytes | str,
     origin: Origin,
     place: Place,
     dev: bool,
     environ: Mapping[str, str],
-    folder: Path | None,
 ) -> tuple[Settings, Report]:
     found = Report()
     local = dev_vars.read(place.project, place.env, found) if dev else {}
     given = Given(dict(_pair(text) for text in origin.variables), local)
-    parsed = config_file.parse(text, place.env, given, folder)
+    parsed = parse(given=given)
     report = parsed.report
     report.errors += found.errors
-    sources = secret_sources(place, local, environ)
-    secrets = _secrets(parsed.secrets, sources, report)
+    vault = Vault(place.state_dir, place.root_secret)
+    secrets = resolve(parsed.secrets, sources(environ, local, vault), report)
     _check_ports(environ, report)
     if parsed.file is None or report.errors:
         raise ConfigError(place.source, report)
@@ -173,15 +173,14 @@ def _settings(
     return settings, report
 
 
-def secret_sources(
-    place: Place, local: Mapping[str, str], environ: Mapping[str, str]
-) -> tuple[Source, ...]:
-    """Where secrets are looked for, the first that has one wins."""
-    return (
-        Source("environment", environ.get),
-        Source(dev_vars.FILE, local.get),
-        Source("vault", Vault(place.state_dir, place.root_secret).get),
-    )
+def secrets_known(place: Place, environ: Mapping[str, str] | None = None) -> list[KnownSecret]:
+    """The secrets that the file names or the vault has, also beside faults of the file."""
+    environ = os.environ if environ is None else environ
+    text = _read(Path(place.config_path)) if place.config_path else _built_in()
+    local = dev_vars.read(place.project, place.env, Report())
+    vault = Vault(place.state_dir, place.root_secret)
+    named = config_file.parse(text, place.env).secrets
+    return known(named, sources(environ, local, vault)[:-1], vault.names())
 
 
 def caller(environ: Mapping[str, str] | None = None) -> Caller:
@@ -248,7 +247,7 @@ def _read(path: Path) -> bytes:
     if not path.is_file():
         report = Report()
         report.error("", "no such file")
-        raise ConfigError(str(path), report)
+        raise ConfigError(shown(str(path)), report)
     return path.read_bytes()
 
 
@@ -268,17 +267,7 @@ def _check_environment(text: bytes | str, chosen: str, path: Path | None) -> Non
     if data is not None or not (chosen == "" or environments.is_name(chosen)):
         environments.check_choice(data or {}, chosen, report)
     if report.errors:
-        raise ConfigError(str(path or BUILT_IN), report)
-
-
-def _secrets(
-    wanted: Mapping[str, list[str]], sources: tuple[Source, ...], report: Report
-) -> Secrets:
-    try:
-        return resolve(wanted, sources, report)
-    except (VaultError, BadRootSecret) as fault:
-        report.error("", str(fault))
-        return Secrets({})
+        raise ConfigError(shown(str(path or "")), report)
 
 
 def _check_ports(env: Mapping[str, str], report: Report) -> None:

@@ -7,17 +7,26 @@ from importlib.metadata import version
 import click
 
 from gateway.cli.accounts import keys, tenants
+from gateway.cli.check import check
 from gateway.cli.deploy import deploy, rollback
 from gateway.cli.deployments import deployments
+from gateway.cli.help import Sections
+from gateway.cli.init import init
+from gateway.cli.secret import secret
 from gateway.cli.serving import dev, gateway, node, serve
 from gateway.cli.usage import usage
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Sections, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("bulkhead"), "-V", "--version", prog_name="bulkhead")
 def main() -> None:
     """Bulkhead: a self-hosted, multi-tenant LLM inference gateway."""
 
 
-for command in (dev, serve, gateway, node, deploy, rollback, deployments, tenants, keys, usage):
+COMMANDS = (
+    *(dev, serve, gateway, node),
+    *(init, check, secret, deploy, rollback, deployments),
+    *(tenants, keys, usage),
+)
+for command in COMMANDS:
     main.add_command(command)

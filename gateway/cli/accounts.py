@@ -8,7 +8,7 @@ import json
 import click
 
 from gateway import tenants as accounts
-from gateway.cli.options import Places, database, locate, places, table
+from gateway.cli.options import Places, database, locate, table, whereabouts
 from gateway.keys import PEPPER_LABEL
 from runtime import keyring
 from runtime.place import Place
@@ -28,7 +28,7 @@ def tenants() -> None:
 
 @tenants.command("create")
 @click.argument("name")
-@places
+@whereabouts
 @as_json
 def create_tenant(name: str, places: Places, as_json: bool) -> None:
     """Add a tenant."""
@@ -42,7 +42,7 @@ def create_tenant(name: str, places: Places, as_json: bool) -> None:
 
 
 @tenants.command("list")
-@places
+@whereabouts
 @as_json
 def list_tenants(places: Places, as_json: bool) -> None:
     """All tenants."""
@@ -64,7 +64,7 @@ def keys() -> None:
 @keys.command("create")
 @click.argument("tenant")
 @click.option("--name", default="default", show_default=True, help="What the key is for.")
-@places
+@whereabouts
 @as_json
 def create_key(tenant: str, name: str, places: Places, as_json: bool) -> None:
     """Add a key to TENANT. The secret is shown now and never again."""
@@ -82,7 +82,7 @@ def create_key(tenant: str, name: str, places: Places, as_json: bool) -> None:
 
 @keys.command("list")
 @click.argument("tenant")
-@places
+@whereabouts
 @as_json
 def list_keys(tenant: str, places: Places, as_json: bool) -> None:
     """The keys of TENANT, without their secrets."""
@@ -107,7 +107,7 @@ def list_keys(tenant: str, places: Places, as_json: bool) -> None:
 
 @keys.command("revoke")
 @click.argument("key_id")
-@places
+@whereabouts
 def revoke_key(key_id: str, places: Places) -> None:
     """End a key, at once and for good."""
     with database(locate(places), create=False) as db:

@@ -128,20 +128,36 @@ PLACES = (
 
 
 def places(command: F) -> F:
-    """Adds --config, --env, --state and --var, handed on as one argument `places`.
+    """Adds --config, --env, --state and --var, handed on as one argument `places`."""
+    return _placed(command, PLACES)
 
-    Turns our own errors into one message and its exit code.
-    """
+
+def whereabouts(command: F) -> F:
+    """The same without --var, for commands that only work in the state folder."""
+    return _placed(command, PLACES[:-1])
+
+
+def telling(command: F) -> F:
+    """Turns our own errors into one message and its exit code."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        given = {field.name: kwargs.pop(field.name) for field in fields(Places)}
         try:
-            return command(*args, places=Places(**given), **kwargs)
+            return command(*args, **kwargs)
         except tuple(EXIT_CODES) as fault:
             raise Told(fault) from None
 
-    for option in reversed(PLACES):
+    return wrapped  # type: ignore[return-value]
+
+
+def _placed(command: F, options: Sequence[Callable[[Any], Any]]) -> F:
+    @telling
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        given = {f.name: kwargs.pop(f.name) for f in fields(Places) if f.name in kwargs}
+        return command(*args, places=Places(**given), **kwargs)
+
+    for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
 

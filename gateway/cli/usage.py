@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 from gateway import tenants as accounts
-from gateway.cli.options import Places, database, locate, places
+from gateway.cli.options import Places, database, locate, whereabouts
 from gateway.export import export
 from gateway.store.connection import DATABASE
 
@@ -54,7 +54,7 @@ def usage() -> None:
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: stdout."
 )
-@places
+@whereabouts
 def export_usage(
     tenant: str | None,
     fmt: Literal["csv", "jsonl"],

@@ -1,0 +1,31 @@
+"""The list of commands in `bulkhead --help`, in groups that say what one would be doing."""
+
+from __future__ import annotations
+
+import click
+
+SECTIONS = {
+    "Serve": ("dev", "serve", "gateway", "node"),
+    "Configure": ("init", "check", "secret", "deploy", "rollback", "deployments", "models"),
+    "Tenants and billing": ("tenants", "keys", "usage"),
+    "Operate": ("whoami", "hosts", "tail", "doctor", "backup", "restore", "migrate", "completion"),
+}
+
+
+class Sections(click.Group):
+    """A group whose help lists its commands by section."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click."""
+        listed = {name for names in SECTIONS.values() for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in listed)
+        width = max(map(len, self.commands), default=0)
+        for heading, names in (*SECTIONS.items(), ("Other", others)):
+            rows = [
+                (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
+                for name in names
+                if (command := self.get_command(ctx, name)) and not command.hidden
+            ]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
