@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.billing import Outcome, UsageSource
+from gateway.door import Door
 from gateway.ledger import Ledger, Opening, OpenRecord, Settlement
 from gateway.prices import MAX_PRICE_PICO, TokenPrices, Usage
 from gateway.store.connection import open_for_reading, open_for_writing
@@ -336,3 +337,47 @@ async def test_nothing_is_entered_once_the_writer_is_closed(ledger: Ledger, writ
     writer.close()
     with pytest.raises(StoreUnavailable):
         await ledger.settle(record, COMPLETED)
+
+
+async def test_requests_wait_at_a_shut_door_and_leave_it_once_settled(
+    writer: Writer, clock: FakeClock
+) -> None:
+    door = Door(30)
+    ledger = Ledger(writer, clock, "boot_1", door)
+    first = await ledger.open(OPENING)
+    door.shut()
+    second = asyncio.ensure_future(ledger.open(replace(OPENING, request_id="req_2")))
+    emptied = asyncio.ensure_future(door.emptied())
+    await asyncio.sleep(0.05)
+    assert not second.done()
+    assert not emptied.done()
+    await ledger.settle(first, COMPLETED)
+    await emptied
+    assert not second.done()
+    door.open()
+    await ledger.settle(await second, COMPLETED)
+
+
+async def test_who_fails_or_is_cancelled_leaves_the_door(writer: Writer, clock: FakeClock) -> None:
+    door = Door(30)
+    ledger = Ledger(writer, clock, "boot_1", door)
+    record = await ledger.open(OPENING)
+    with pytest.raises(sqlite3.IntegrityError):
+        await ledger.open(OPENING)
+    opening = asyncio.ensure_future(ledger.open(replace(OPENING, request_id="req_2")))
+    settling = asyncio.ensure_future(ledger.settle(record, COMPLETED))
+    await asyncio.sleep(0)
+    opening.cancel()
+    settling.cancel()
+    await asyncio.wait({opening, settling})
+    async with asyncio.timeout(30):
+        await door.emptied()
+
+
+async def test_what_was_posted_is_in_the_store_after_a_flush(
+    ledger: Ledger, writer: Writer, path: Path
+) -> None:
+    writer.post(lambda db: db.execute("UPDATE directory_version SET version = 77"))
+    await ledger.flush()
+    with closing(open_for_reading(path)) as db:
+        assert db.execute("SELECT version FROM directory_version").fetchone() == (77,)
