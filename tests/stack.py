@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -56,6 +57,8 @@ class Stack:
     process: subprocess.Popen[str] | None = None
     key: str = ""
     lines: list[str] = field(default_factory=list)
+    tls: ssl.SSLContext | None = None  # it serves HTTPS, and this is how we call it
+    options: tuple[str, ...] = ()
 
     @property
     def _places(self) -> list[str]:
@@ -63,7 +66,7 @@ class Stack:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -79,7 +82,7 @@ class Stack:
         port = ["--port", str(self.port)] if self.port else []
         with self.log.open("a") as stderr:
             self.process = subprocess.Popen(
-                [*BULKHEAD, self.command, *self._places, *port, *options],
+                [*BULKHEAD, self.command, *self._places, *port, *self.options, *options],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -97,11 +100,16 @@ class Stack:
                 return
         raise AssertionError(f"it ended before it was ready:\n{self.log.read_text()[-3000:]}")
 
+    @property
+    def verify(self) -> ssl.SSLContext | bool:
+        """What httpx is told of certificates."""
+        return self.tls or True
+
     def wait_ready(self, timeout_s: float = 60) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"{self.url}/readyz").status_code == 200:
+                if httpx.get(f"{self.url}/readyz", verify=self.verify).status_code == 200:
                     return
             time.sleep(0.05)
         raise AssertionError(f"not ready:\n{self.log.read_text()[-3000:]}")
@@ -147,7 +155,8 @@ class Stack:
 
     def client(self, **options: Any) -> httpx.Client:
         headers = {"authorization": f"Bearer {self.key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60, **options)
+        options = {"verify": self.verify, "timeout": 60} | options
+        return httpx.Client(base_url=self.url, headers=headers, **options)
 
     def cli(self, *args: str, ok: bool = True) -> str:
         """Run a subcommand against this state folder; its stdout."""
@@ -159,10 +168,18 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running(folder: Path, config: str, command: str = "dev") -> Iterator[Stack]:
+def running(
+    folder: Path,
+    config: str,
+    command: str = "dev",
+    *,
+    tls: ssl.SSLContext | None = None,
+    options: tuple[str, ...] = (),
+) -> Iterator[Stack]:
     """A stack in `folder`, ended and all its processes with it."""
     (folder / "bulkhead.toml").write_text(config)
     stack = Stack(folder / "bulkhead.toml", folder / "state", free_port(), command)
+    stack.tls, stack.options = tls, options
     try:
         stack.start()
         yield stack
