@@ -4,87 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
-from collections.abc import AsyncIterator, MutableMapping
-from contextlib import asynccontextmanager, closing
+import time
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from structlog.testing import capture_logs
 
 from gateway import v1
-from gateway.app import open_env
 from gateway.asgi import Call
 from gateway.env import Env
-from gateway.store.connection import DATABASE, open_for_reading, open_for_writing
+from gateway.keys import hint
 from gateway.store.errors import StoreUnavailable
-from gateway.store.migrate import migrate
-from gateway.tenants import create_key, create_tenant
-from runtime import keyring
-from runtime.models import ModelSettings
-from runtime.probe import client
-from runtime.sections import FileSettings, RelaySettings
-from runtime.settings import Settings
-from tests.runtime.servers import serving
-from tests.runtime.upstream import Answer, Exchange, Upstream, upstream
-
-BODY = {"model": "@cf/there", "messages": [{"role": "user", "content": "canary-prompt"}]}
-CHAT = "/v1/chat/completions"
-USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
-DONE = b"data: [DONE]\n\n"
-
-
-def text(content: str, finish: str | None = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": {"content": content}, "finish_reason": finish}]}
-
-
-class Gateway:
-    """A gateway with one attached server, a tenant and its key."""
-
-    def __init__(self, env: Env, http: httpx.AsyncClient, server: Upstream, socket: Path) -> None:
-        self.env, self.http, self.server, self.socket = env, http, server, socket
-        self.log: list[MutableMapping[str, Any]] = []
-
-    def rows(self) -> list[dict[str, Any]]:
-        with closing(open_for_reading(self.env.database)) as db:
-            db.row_factory = sqlite3.Row
-            return [dict(row) for row in db.execute("SELECT * FROM usage_record ORDER BY id")]
-
-    async def requests(self, count: int) -> list[MutableMapping[str, Any]]:
-        """The log lines of requests, once there are so many; a line follows its answer."""
-        async with asyncio.timeout(5):
-            while len(found := [e for e in self.log if e["event"] == "request"]) < count:
-                await asyncio.sleep(0.002)
-        return found
-
-
-@asynccontextmanager
-async def gateway(folder: Path, answer: Answer) -> AsyncIterator[Gateway]:
-    async with upstream(answer) as server:
-        there = ModelSettings(id="@cf/there", engine="openai", url=f"{server.url}/v1")
-        file = FileSettings(models=(there,), relay=RelaySettings(keep_alive_s=5))
-        settings = Settings(file=file, config_path="", state_dir=folder / "state")
-        settings.state_dir.mkdir()
-        pepper = keyring.load(settings.state_dir).derive("key-pepper")
-        migrate(settings.state_dir / DATABASE)
-        with closing(open_for_writing(settings.state_dir / DATABASE)) as db:
-            create_tenant(db, "acme")
-            _, secret = create_key(db, "acme", "laptop", pepper)
-        path = folder / "g.sock"
-        async with open_env(settings) as env, client(str(path), 10) as http:
-            app = v1.V1()
-            app.env = env
-            http.headers["authorization"] = f"Bearer {secret}"
-            found = Gateway(env, http, server, path)
-            with capture_logs() as found.log:
-                async with serving(app, path):
-                    yield found
-
-
-async def stream_ok(exchange: Exchange) -> None:
-    await exchange.events(text("h"), text("o", "stop"), {"choices": [], "usage": USAGE}, DONE)
+from tests.gateway.front import BODY, CHAT, DONE, USAGE, gateway, stream_ok, text
+from tests.runtime.upstream import Exchange
 
 
 async def test_a_stream_is_passed_on_settled_and_logged_once(tmp_path: Path) -> None:
@@ -242,3 +173,18 @@ async def test_the_end_of_an_answer_leaves_only_after_it_is_on_record(
         assert b'"store_unavailable"' in answer.content
         assert answer.status_code == (200 if streamed else 503)
         assert [row["state"] for row in gate.rows()] == ["open"]
+
+
+async def test_who_the_caller_is(tmp_path: Path) -> None:
+    """Enough for a person to know the key again, and no more."""
+    async with gateway(tmp_path, stream_ok) as gate:
+        answer = await gate.http.get("/v1/whoami")
+        found = answer.json()
+        assert (found["object"], found["tenant"]["name"]) == ("whoami", "acme")
+        assert found["key"]["name"] == "laptop"
+        secret = gate.http.headers["authorization"].removeprefix("Bearer ")
+        assert found["key"]["hint"] == hint(secret)
+        assert abs(found["key"]["created"] - time.time()) < 600
+        assert secret not in answer.text
+        refused = await gate.http.get("/v1/whoami", headers={"authorization": "Bearer x"})
+        assert refused.status_code == 401
