@@ -36,7 +36,7 @@ class Surroundings:
 
     env: dict[str, str]
     changed: Callable[[], None]  # a view is new
-    acknowledged: Callable[[], Awaitable[None]]  # by all gateways: what is shown now
+    acknowledged: Callable[[], Awaitable[object]]  # by all gateways: what is shown now
 
 
 class HostLife:

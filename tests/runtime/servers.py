@@ -125,16 +125,23 @@ async def running_host(
 
 
 @asynccontextmanager
-async def running_node(settings: Settings) -> AsyncIterator[asyncio.Event]:
+async def node_on(settings: Settings) -> AsyncIterator[tuple[Node, asyncio.Event]]:
     """A node with its real hosts; it drains once the event is set, or at the end."""
-    stop = asyncio.Event()
-    node = asyncio.ensure_future(Node(settings).run(stop))
+    stop, node = asyncio.Event(), Node(settings)
+    running = asyncio.ensure_future(node.run(stop))
     path = node_socket(settings.state_dir)
     while not path.exists():
         await asyncio.sleep(0.002)
     try:
-        yield stop
+        yield node, stop
     finally:
         stop.set()
-        await node
+        await running
         assert not path.exists()
+
+
+@asynccontextmanager
+async def running_node(settings: Settings) -> AsyncIterator[asyncio.Event]:
+    """The same for who needs no more than its end."""
+    async with node_on(settings) as (_, stop):
+        yield stop

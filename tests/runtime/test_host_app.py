@@ -232,13 +232,39 @@ async def test_other_routes_and_methods_are_not_found(host: RunningHost) -> None
 
 
 async def test_a_draining_host_refuses_with_503_and_tells_it(host: RunningHost) -> None:
-    assert (await host.client.get("/health")).json() == {"state": "ready"}
+    assert (await host.client.get("/health")).json()["state"] == "ready"
     assert (await host.client.post("/drain")).json() == {"in_flight": 0}
     for streamed in (True, False):
         status, body = await post(host, CHAT, MESSAGES | {"stream": streamed})
         assert (status, body["error"]["code"]) == (503, "draining")
     health = await host.client.get("/health")
-    assert (health.status_code, health.json()) == (200, {"state": "draining"})
+    assert (health.status_code, health.json()["state"]) == (200, "draining")
+
+
+async def test_health_tells_what_runs_what_waits_and_since_when_nothing_does(
+    tmp_path: Path,
+) -> None:
+    """Without asking the engine, which may be in the middle of a long step."""
+    engine = GatedEngine(max_running=1)
+    async with running_host(tmp_path, engine) as host:
+
+        async def health() -> dict[str, Any]:
+            found: dict[str, Any] = (await host.client.get("/health")).json()
+            return found
+
+        found = await health()
+        assert (found["in_flight"], found["waiting"]) == (0, 0)
+        assert found["idle_s"] > 0
+        asked = [asyncio.ensure_future(post(host, COMPLETIONS, PROMPT)) for _ in range(2)]
+        await until(lambda: host.host.thread.in_flight == 2)
+        engine.allow(2)  # the first has begun; the second has its turn when that has ended
+        await until(lambda: engine.waiting and engine.allowed == 0)
+        found = await health()
+        assert (found["in_flight"], found["waiting"], found["idle_s"]) == (2, 1, 0.0)
+        engine.open()
+        await asyncio.gather(*asked)
+        found = await health()
+        assert (found["in_flight"], found["waiting"]) == (0, 0)
 
 
 async def test_an_integrity_abort_is_503_or_ends_the_stream_without_done(host: RunningHost) -> None:
