@@ -55,19 +55,27 @@ def parse(
     environments.check_choice(data, env, report)
     if env:
         environments.warn_not_inherited(data, env, report)
-    values: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     known: set[Fault] = set()
     for name in ("", *environments.names(data)):
         part = environments.merged(data, name) if name else environments.top(data)
         own = Report()
-        if name == (env or ""):
-            parsed.secrets = _secrets(part)
-            values = _values(part, given or Given(), own, folder)
-        else:
-            _values(part, None, own)
+        is_chosen = name == (env or "")
+        data = _expanded(part, given or Given() if is_chosen else None, own)
+        if data.get("models", []) == [] and (part.name or is_chosen):
+            own.error("models", "no model is configured; add a [[models]] table")
+        values = fields(FileSettings, data, own)
+        if is_chosen:
+            chosen = values
+            parsed.secrets = {
+                secret: [part.where(path) for path in paths]
+                for secret, paths in _named_secrets(data).items()
+            }
+            if folder is not None:
+                preflight.check(data, values, folder, own)
         _add(report, own, part, known)
     if not report.errors:
-        parsed.file = FileSettings(**values)
+        parsed.file = FileSettings(**chosen)
     return parsed
 
 
@@ -82,21 +90,13 @@ def toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
     return None
 
 
-def _values(
-    part: Environment, given: Given | None, report: Report, folder: Path | None = None
-) -> dict[str, Any]:
-    """One environment's sections. `given` is None for one that isn't chosen."""
+def _expanded(part: Environment, given: Given | None, report: Report) -> dict[str, Any]:
+    """One environment's data with the values of its variables. `given`: None if it isn't chosen."""
     variables = _variables(part.data, given)
-    data = {
+    return {
         key: plain(value) if key in NOT_INHERITED else expand(value, variables, report, key)
         for key, value in part.data.items()
     }
-    if data.get("models", []) == [] and (part.name or given):
-        report.error("models", "no model is configured; add a [[models]] table")
-    values = fields(FileSettings, data, report)
-    if folder is not None:
-        preflight.check(data, values, folder, report)
-    return values
 
 
 def _variables(data: dict[str, Any], given: Given | None) -> Variables:
@@ -109,14 +109,8 @@ def _variables(data: dict[str, Any], given: Given | None) -> Variables:
     return Variables({**values, **given.dev_vars, **given.command_line}, private, secrets)
 
 
-def _secrets(part: Environment) -> dict[str, list[str]]:
-    return {
-        name: [part.where(p) for p in paths] for name, paths in _named_secrets(part.data).items()
-    }
-
-
 def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
-    """The secrets that raw data asks for, whatever else is wrong with it."""
+    """The secrets that data asks for, whatever else is wrong with it."""
     found: dict[str, list[str]] = {}
     table = data.get("secrets")
     required = table.get("required") if isinstance(table, dict) else None

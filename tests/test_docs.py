@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import inspect
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import click
 import msgspec
@@ -13,9 +17,10 @@ import pytest
 from engines.embedded.config import EngineConfig
 from engines.fake import FakeEngine
 from gateway import errors, fields as wire, schema
+from gateway.admin import api, problems
 from gateway.cli import main
 from gateway.v1 import ROUTES
-from runtime import cards, lifecycle, models, sections
+from runtime import cards, json_schema, sections
 from runtime.host_wire import HostRequest
 
 REPO = Path(__file__).resolve().parent.parent
@@ -28,38 +33,62 @@ def doc(name: str) -> str:
     return (DOCS / name).read_text()
 
 
-SECTIONS = [
-    sections.FileSettings,
-    sections.ServerSettings,
-    sections.RelaySettings,
-    sections.HostSettings,
-    sections.AdminSettings,
-    sections.NodeSettings,
-    sections.RemoteNodeSettings,
-    sections.ServerTls,
-    sections.LimitSettings,
-    sections.ObservabilitySettings,
-    sections.TriggerSettings,
-    sections.CronSettings,
-    sections.SecretSettings,
-    sections.TenantSettings,
-    sections.ContractSettings,
-    models.ModelSettings,
-    models.PriceSettings,
-    models.ClientTls,
-    lifecycle.Lifecycle,
-    cards.Card,
-    cards.Architecture,
-    cards.License,
-    cards.CardSource,
-]
+SECTIONS = json_schema.HEADINGS | {
+    cards.Card: "A card",
+    cards.Architecture: "A card's `[architecture]`",
+    cards.License: "A card's `[license]`",
+    cards.CardSource: "A card's `[source]`",
+}
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_every_key_is_in_config_md(section: type[msgspec.Struct]) -> None:
-    text = doc("config.md")
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_config_md_has_each_key_in_its_section_and_no_other(section: type[msgspec.Struct]) -> None:
+    rows = json_schema.tables(doc("config.md"))[SECTIONS[section]]
+    assert set(rows) == {field.encode_name for field in msgspec.structs.fields(section)}
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_config_md_tells_the_defaults_that_are(section: type[msgspec.Struct]) -> None:
+    """Where its column has a value; where it has words, they are believed."""
+    rows = json_schema.tables(doc("config.md"))[SECTIONS[section]]
+    beside: dict[str, list[str]] = {}
+    for key, (default, _) in rows.items():
+        beside.setdefault(default, []).append(key)
     for field in msgspec.structs.fields(section):
-        assert f"| `{field.encode_name}`" in text or f", `{field.encode_name}`" in text, field.name
+        told = rows[field.encode_name][0]
+        assert (told == "required") == field.required, field.name
+        if not re.fullmatch(r"`[^`]+`(, `[^`]+`)*", told):
+            continue
+        values = re.findall(r"`([^`]+)`", told)
+        value = values[beside[told].index(field.encode_name)] if len(values) > 1 else values[0]
+        assert value == as_toml(field), field.name
+
+
+def as_toml(field: msgspec.structs.FieldInfo) -> str:
+    has_factory = field.default_factory is not msgspec.NODEFAULT
+    value = field.default_factory() if has_factory else field.default
+    if isinstance(value, float) and value == int(value):
+        return str(int(value))
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def test_every_struct_of_the_config_has_its_section() -> None:
+    reached: set[type[msgspec.Struct]] = set()
+    todo: list[type[msgspec.Struct]] = [sections.FileSettings]
+    while todo:
+        struct = todo.pop()
+        reached.add(struct)
+        for hint in get_type_hints(struct).values():
+            kinds = [hint, *get_args(hint)]
+            todo += [k for k in kinds if isinstance(k, type) and issubclass(k, msgspec.Struct)]
+    assert reached == set(json_schema.HEADINGS)
+
+
+def test_the_schema_for_editors_is_current() -> None:
+    """After a change: python -m runtime.json_schema."""
+    assert json_schema.SCHEMA.read_text() == json_schema.text(doc("config.md"))
 
 
 def test_every_engine_option_is_in_config_md() -> None:
@@ -96,6 +125,24 @@ def test_every_route_and_field_is_in_api_md() -> None:
     for kind in (wire.ChatFields, wire.CompletionFields):
         for field in msgspec.structs.fields(kind):
             assert f"`{field.encode_name}" in text, field.name
+
+
+def test_every_admin_route_and_problem_is_in_the_docs() -> None:
+    text, problems_text = doc("api.md"), doc("errors.md")
+    for route in admin_routes():
+        assert f"`{route}`" in text
+    known = {row.name: row.status for row in problems.TABLE.values()}
+    told = dict(
+        re.findall(r"^\| `([\w-]+)` \| (\d+) \| (?!\w+_error)", problems_text, re.MULTILINE)
+    )
+    assert {name: int(status) for name, status in told.items()} == known
+
+
+def admin_routes() -> list[str]:
+    """`GET /admin/v1/status` and so on, as the app has them."""
+    source = inspect.getsource(api)
+    found = re.findall(r'Route\("([^"]+)", self\.\w+(?:, methods=\["(\w+)"\])?\)', source)
+    return [f"{method or 'GET'} {path.replace(':path', '')}" for path, method in found]
 
 
 def test_every_command_is_in_operating_md() -> None:
