@@ -22,7 +22,7 @@ class PortInUse(Exception):
     """The address can't be listened on; the message says why, and what to do."""
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, option: str = "--port") -> socket.socket:
     """Take the address. Nobody else can listen there, and nobody is heard before `listen`.
 
     Raises PortInUse.
@@ -33,7 +33,7 @@ def bind(host: str, port: int) -> socket.socket:
             return _bound(host, port)
         except OSError as fault:
             if fault.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                raise PortInUse(_told(host, port, fault)) from None
+                raise PortInUse(_told(host, port, fault, option)) from None
             time.sleep(0.1)
 
 
@@ -84,11 +84,11 @@ def _bound(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _told(host: str, port: int, fault: OSError) -> str:
+def _told(host: str, port: int, fault: OSError, option: str = "--port") -> str:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if isinstance(fault, socket.gaierror):
         return f"{where} can't be listened on ({fault.strerror}); correct --host"
     return (
         f"{where} can't be listened on ({fault.strerror}); "
-        "stop what uses it, or choose another with --port"
+        f"stop what uses it, or choose another with {option}"
     )

@@ -57,8 +57,9 @@ class Stack:
     process: subprocess.Popen[str] | None = None
     key: str = ""
     lines: list[str] = field(default_factory=list)
-    tls: ssl.SSLContext | None = None  # it serves HTTPS, and this is how we call it
+    tls: ssl.SSLContext | Path | None = None  # it serves HTTPS; how we call it, or whom to believe
     options: tuple[str, ...] = ()
+    admin_port: int = field(default_factory=free_port)
 
     @property
     def _places(self) -> list[str]:
@@ -80,6 +81,7 @@ class Stack:
 
     def spawn(self, *options: str) -> None:
         port = ["--port", str(self.port)] if self.port else []
+        port += ["--admin-port", str(self.admin_port)]
         with self.log.open("a") as stderr:
             self.process = subprocess.Popen(
                 [*BULKHEAD, self.command, *self._places, *port, *self.options, *options],
@@ -103,6 +105,8 @@ class Stack:
     @property
     def verify(self) -> ssl.SSLContext | bool:
         """What httpx is told of certificates."""
+        if isinstance(self.tls, Path):
+            return ssl.create_default_context(cafile=str(self.tls))
         return self.tls or True
 
     def wait_ready(self, timeout_s: float = 60) -> None:
@@ -173,7 +177,7 @@ def running(
     config: str,
     command: str = "dev",
     *,
-    tls: ssl.SSLContext | None = None,
+    tls: ssl.SSLContext | Path | None = None,
     options: tuple[str, ...] = (),
 ) -> Iterator[Stack]:
     """A stack in `folder`, ended and all its processes with it."""

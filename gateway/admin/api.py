@@ -39,15 +39,7 @@ class AdminApi:
         """The whole app, for those who know `key`."""
         admin = self._settings().file.admin
         app = Starlette(
-            routes=[
-                Route("/admin/v1/status", self.status),
-                Route("/admin/v1/hosts", self.hosts),
-                Route("/admin/v1/models", self.models),
-                Route("/admin/v1/models/{model:path}/restart", self.restart, methods=["POST"]),
-                Route("/admin/v1/requests", self.requests),
-                Route("/admin/v1/tail", self.tail),
-                Route("/admin/v1/tenants", self.tenants),
-            ],
+            routes=self.routes(),
             exception_handlers={
                 Problem: on_problem,
                 HTTPException: on_http_error,
@@ -55,6 +47,18 @@ class AdminApi:
             },
         )
         return Guard(app, key, {admin.host, *admin.names})
+
+    def routes(self) -> list[Route]:
+        """All there are."""
+        return [
+            Route("/admin/v1/status", self.status),
+            Route("/admin/v1/hosts", self.hosts),
+            Route("/admin/v1/models", self.models),
+            Route("/admin/v1/models/{model:path}/restart", self.restart, methods=["POST"]),
+            Route("/admin/v1/requests", self.requests),
+            Route("/admin/v1/tail", self.tail),
+            Route("/admin/v1/tenants", self.tenants),
+        ]
 
     async def status(self, request: Request) -> Response:
         """What runs here."""

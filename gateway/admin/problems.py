@@ -94,7 +94,7 @@ class Row:
 
 TABLE: dict[type[Problem], Row] = {
     BadParameter: Row(400, "invalid-parameter", "A query parameter is wrong"),
-    Unauthorized: Row(401, "unauthorized", "The admin key is missing or wrong"),
+    Unauthorized: Row(401, "wrong-key", "The admin key is missing or wrong"),
     NoSuchRoute: Row(404, "route-not-found", "There is no such route"),
     NoSuchModel: Row(404, "model-not-found", "No host of ours serves this model"),
     WrongMethod: Row(405, "method-not-allowed", "The route takes another method"),

@@ -11,9 +11,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, Self
 
 import structlog
 import uvicorn
@@ -26,7 +27,7 @@ from gateway.admin.node_client import NodeClient
 from gateway.admin.status import Process
 from gateway.admin.tls import AdminTls
 from gateway.deployed import Deployed
-from gateway.listener import PortInUse
+from gateway.listener import PortInUse, bind, listen
 from runtime import settings as config, state
 from runtime.host import HostServer
 from runtime.settings import Settings
@@ -38,18 +39,15 @@ DRAIN_S = 2
 MAX_CONNECTIONS = 128
 MAX_HEADER_BYTES = 16384
 
-Beside = Callable[["AdminThread"], Coroutine[Any, Any, None]]
-
 
 class AdminThread:
-    """Runs from `start` to `stop`. `beside` runs in its loop, and is cancelled at the end."""
+    """A context: its thread runs while the block does."""
 
-    def __init__(self, settings: Settings, command: str, beside: Beside | None = None) -> None:
+    def __init__(self, settings: Settings, command: str) -> None:
         self._settings = settings
         self._process = Process(
             command=command, pid=os.getpid(), began=time.time(), began_monotonic=time.monotonic()
         )
-        self._beside = beside
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="admin", daemon=True)
         self._told = asyncio.Event()
@@ -59,20 +57,21 @@ class AdminThread:
         self.hub = EventHub(state.events_socket(settings.state_dir))
         self.node = NodeClient(state.node_socket(settings.state_dir))
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Listens when this returns, unless another process does.
 
         Raises PortInUse, BadAdminKey or BadCertificate.
         """
-        self._key = key.ensure(self._settings.state_dir, config.caller().admin_key)
         admin = self._settings.file.admin
-        self._tls = AdminTls(self._settings) if admin.tls.cert else None
+        self._key = key.ensure(self._settings.state_dir, config.caller().admin_key)
+        self._tls = AdminTls(self._settings) if admin.port and admin.tls.cert else None
         if admin.port:
             with suppress(state.StateInUse):
                 self._sock = self._take()
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Returns when all is closed."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._told.set)
@@ -80,12 +79,17 @@ class AdminThread:
         self._loop.close()
         self._held.close()
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        """Have a coroutine run in the thread's loop, for instance one that listens to the hub."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def _take(self) -> socket.socket:
         """The role and its port. Raises StateInUse while another has the role, or PortInUse."""
         admin = self._settings.file.admin
         with ExitStack() as stack:
             stack.enter_context(state.own(self._settings.state_dir, "admin"))
-            sock = stack.enter_context(listen(admin.host, admin.port))
+            sock = stack.enter_context(bind(admin.host, admin.port, option="--admin-port"))
+            listen(sock)
             self._held = stack.pop_all()
         return sock
 
@@ -99,11 +103,8 @@ class AdminThread:
         async with asyncio.TaskGroup() as group:
             if self._settings.file.admin.port:
                 group.create_task(self._serve())
-            beside = group.create_task(self._beside(self)) if self._beside else None
             await self._told.wait()
             self.hub.close()
-            if beside:
-                beside.cancel()
 
     async def _serve(self) -> None:
         sock = self._sock or await self._take_over()
@@ -126,7 +127,7 @@ class AdminThread:
         """Waits for the role until told to stop."""
         while not self._told.is_set():
             with suppress(state.StateInUse, PortInUse):
-                return self._take()
+                return await asyncio.to_thread(self._take)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._told.wait(), POLL_S)
         return None
@@ -158,20 +159,3 @@ def where(settings: Settings) -> Address:
         url=f"{scheme}://{f'[{host}]' if ':' in host else host}:{admin.port}",
         certificate=str(settings.folder / admin.tls.cert) if admin.tls.cert else "",
     )
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises PortInUse, with what to do."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(128)
-    except OSError as fault:
-        sock.close()
-        raise PortInUse(
-            f"{host}:{port} can't be listened on for the admin API ({fault.strerror}); stop what "
-            "uses it, or choose another with --admin-port (0: no admin API)"
-        ) from None
-    return sock

@@ -10,11 +10,15 @@ from gateway.cli.accounts import keys, tenants
 from gateway.cli.check import check
 from gateway.cli.deploy import deploy, rollback
 from gateway.cli.deployments import deployments
+from gateway.cli.doctor import doctor
 from gateway.cli.help import Sections
+from gateway.cli.hosts import hosts
 from gateway.cli.init import init
 from gateway.cli.secret import secret
 from gateway.cli.serving import dev, gateway, node, serve
+from gateway.cli.tail import tail
 from gateway.cli.usage import usage
+from gateway.cli.whoami import whoami
 
 
 @click.group(cls=Sections, context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,6 +31,7 @@ COMMANDS = (
     *(dev, serve, gateway, node),
     *(init, check, secret, deploy, rollback, deployments),
     *(tenants, keys, usage),
+    *(whoami, hosts, tail, doctor),
 )
 for command in COMMANDS:
     main.add_command(command)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from gateway import local_ca
+from gateway.admin.thread import AdminThread
 from gateway.cli.accounts import pepper
 from gateway.cli.options import Places, database, load, locate, places
 from gateway.cli.watching import Watch
 from gateway.demo import demo_key
 from gateway.listener import bind
+from gateway.live.view import LiveView, can_show
 from gateway.server import NodeThread, keep_hosts, node_of, run_gateway
 from gateway.workers import GatewayFailed
 from runtime import logs, reload, state, weights
@@ -25,12 +30,6 @@ from runtime.reload import Start
 from runtime.rollout import by
 from runtime.running import running
 from runtime.settings import Settings, local_tls
-
-LISTENER = (
-    click.option("--host", help="The address to listen on."),
-    click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on."),
-)
-
 
 deployed_option = click.option(
     "--deployed",
@@ -42,43 +41,76 @@ deployed_option = click.option(
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where to listen, as the command line says it. None: as the configuration says."""
+
+    host: str | None = None
+    port: int | None = None
+    admin_port: int | None = None
+
+
+LISTENER = (
+    click.option("--host", help="The address to listen on."),
+    click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on."),
+)
+admin_port_option = click.option(
+    "--admin-port", type=click.IntRange(0, 65535), help="The admin API's port. 0: no admin API."
+)
+
+
 def listener(command: F) -> F:
-    """Adds --host and --port."""
-    for option in LISTENER:
-        command = option(command)
-    return command
+    """Adds --host, --port and --admin-port, handed on as one argument `addresses`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        given = {field.name: kwargs.pop(field.name) for field in fields(Addresses)}
+        return command(*args, addresses=Addresses(**given), **kwargs)
+
+    for option in (*LISTENER, admin_port_option):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
 
 
 @click.command()
 @listener
 @click.option("--https", is_flag=True, help="Serve HTTPS, with a certificate made for it.")
+@click.option("--json", "as_json", is_flag=True, help="JSON log lines, on a terminal too.")
 @places
-def dev(host: str | None, port: int | None, https: bool, places: Places) -> None:
+def dev(addresses: Addresses, https: bool, as_json: bool, places: Places) -> None:
     """Serve on this machine with a demo tenant, whose key is printed.
 
-    A change of the config file is deployed as soon as it's saved.
+    A change of the config file is deployed as soon as it's saved. On a terminal, requests scroll
+    past over a panel of models and hosts.
     """
-    settings = _settings(load(places, dev=True), host, port)
+    settings = _settings(load(places, dev=True), addresses)
     watch = Watch(settings)
     with _listener(settings) as sock, state.own(settings.state_dir, "node"):
         if https:
             settings = _with_local_tls(settings)
-        weights.ensure(settings)
-        with database(settings) as db:
-            secret = demo_key(db, settings.state_dir, pepper(settings))
-        start = _deploy(settings, "bulkhead dev")
-        watch.start()
-        _serve(start, sock, ready=lambda: _welcome(settings, secret))
+        with AdminThread(settings, "dev") as admin:
+            weights.ensure(settings)
+            with database(settings) as db:
+                secret = demo_key(db, settings.state_dir, pepper(settings))
+            start = _deploy(settings, "bulkhead dev")
+            is_live = can_show() and not as_json
+            with LiveView(settings, admin, url_of(settings)) if is_live else nullcontext():
+                watch.start()
+                _serve(start, sock, ready=lambda: _welcome(settings, secret))
 
 
 @click.command()
 @listener
 @deployed_option
 @places
-def serve(host: str | None, port: int | None, deployed: bool, places: Places) -> None:
+def serve(addresses: Addresses, deployed: bool, places: Places) -> None:
     """Serve: the gateway, and the node with its hosts."""
-    settings = _settings(_chosen(places, deployed=deployed), host, port)
-    with _listener(settings) as sock, state.own(settings.state_dir, "node"):
+    settings = _settings(_chosen(places, deployed=deployed), addresses)
+    with (
+        _listener(settings) as sock,
+        state.own(settings.state_dir, "node"),
+        AdminThread(settings, "serve"),
+    ):
         weights.ensure(settings)
         _migrate(settings)
         _serve(_deploy(settings, "bulkhead serve"), sock, ready=lambda: _announce(settings))
@@ -88,26 +120,27 @@ def serve(host: str | None, port: int | None, deployed: bool, places: Places) ->
 @listener
 @deployed_option
 @places
-def gateway(host: str | None, port: int | None, deployed: bool, places: Places) -> None:
+def gateway(addresses: Addresses, deployed: bool, places: Places) -> None:
     """Run the gateway alone, in front of the node that runs on the same state folder.
 
     It starts with what is deployed to that node, or with its file if no node runs there.
     """
     deployed = deployed or _has_node(places)
-    settings = _settings(_chosen(places, deployed=deployed), host, port)
-    with _listener(settings) as sock:
+    settings = _settings(_chosen(places, deployed=deployed), addresses)
+    with _listener(settings) as sock, AdminThread(settings, "gateway"):
         _migrate(settings)
         _deploy(settings, "bulkhead gateway")
         run_gateway(settings, sock, lambda: _announce(settings))
 
 
 @click.command()
+@admin_port_option
 @deployed_option
 @places
-def node(deployed: bool, places: Places) -> None:
+def node(admin_port: int | None, deployed: bool, places: Places) -> None:
     """Run this machine's hosts alone; `bulkhead gateway` finds them by the state folder."""
-    settings = _chosen(places, deployed=deployed)
-    with state.own(settings.state_dir, "node"):
+    settings = _settings(_chosen(places, deployed=deployed), Addresses(admin_port=admin_port))
+    with state.own(settings.state_dir, "node"), AdminThread(settings, "node"):
         weights.ensure(settings)
         asyncio.run(_node_until_signal(_deploy(settings, "bulkhead node")))
 
@@ -137,12 +170,19 @@ def _deploy(settings: Settings, command: str) -> Start:
     return Start(settings, current, current.number)
 
 
-def _settings(settings: Settings, host: str | None, port: int | None) -> Settings:
-    """With --host and --port, which win."""
+def _settings(settings: Settings, given: Addresses) -> Settings:
+    """With what the command line says, which wins."""
     logs.configure()
-    server = settings.file.server
-    server = msgspec.structs.replace(server, host=host or server.host, port=port or server.port)
-    file = msgspec.structs.replace(settings.file, server=server)
+    server, admin = settings.file.server, settings.file.admin
+    file = msgspec.structs.replace(
+        settings.file,
+        server=msgspec.structs.replace(
+            server, host=given.host or server.host, port=given.port or server.port
+        ),
+        admin=msgspec.structs.replace(
+            admin, port=admin.port if given.admin_port is None else given.admin_port
+        ),
+    )
     return msgspec.structs.replace(settings, file=file)
 
 
@@ -176,7 +216,6 @@ def _serve(start: Start, sock: socket.socket, ready: Callable[[], None]) -> None
 
 
 async def _node_until_signal(start: Start) -> None:
-    logs.configure()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import structlog
 from rich.console import RenderableType
@@ -15,6 +15,8 @@ from rich.text import Text
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
 from gateway.admin.problems import Problem
+from gateway.admin.thread import AdminThread
+from gateway.deployed import Deployed
 from gateway.live.board import Board
 from gateway.live.lines import request_line
 from gateway.live.log_pipe import Line, LogPipe, as_message
@@ -31,30 +33,34 @@ LOG = "dev.log"
 
 
 class LiveView:
-    """From `open` to `close` it has the terminal; `run` keeps it up to date."""
+    """A context: it has the terminal while the block runs."""
 
-    def __init__(self, settings: Callable[[], Settings], url: str) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, admin: AdminThread, url: str) -> None:
+        self._settings = Deployed(settings)
+        self._admin = admin
         self._url = url
         self._began = time.monotonic()
         self._board = Board()
-        self._log_file = settings().state_dir / LOG
+        self._log_file = settings.state_dir / LOG
         self._pipe = LogPipe(self._log_file, self._show_line)
 
-    def open(self) -> None:
+    def __enter__(self) -> Self:
         """Take the terminal."""
         terminal = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace")
         self._screen = Screen(terminal)
         self._screen.open()
         self._pipe.open()
         self._screen.write([Text(f"Logs are in {self._log_file}", "dim")])
+        self._running = self._admin.spawn(self._run(self._admin.hub, self._admin.node))
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give it back as it was."""
+        self._running.cancel()
         self._pipe.close()
         self._screen.close()
 
-    async def run(self, hub: EventHub, node: NodeClient) -> None:
+    async def _run(self, hub: EventHub, node: NodeClient) -> None:
         """Until cancelled, or until the hub closes."""
         asking = asyncio.create_task(self._ask(node))
         try:

@@ -63,7 +63,7 @@ async def test_nothing_is_told_without_the_key(
     )
     async with desk.client(authorization=header) as http:
         answer = await http.request(method, path)
-    body = is_problem(answer, "unauthorized")
+    body = is_problem(answer, "wrong-key")
     assert answer.headers["www-authenticate"].startswith("Bearer realm=")
     assert "access-control-allow-origin" not in answer.headers
     assert "admin-key" in body["detail"]
