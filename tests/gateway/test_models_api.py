@@ -6,10 +6,8 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import msgspec
-import openai
 import pytest
 
 from gateway.answers import ANSWERS
@@ -398,24 +396,3 @@ async def test_an_answer_fits_the_schema_that_was_told(tmp_path: Path) -> None:
         assert answer.status_code == 200
         jsonschema.validate(answer.json(), schema["endpoints"][CHAT]["output"])
         msgspec.convert(answer.json(), ANSWERS[CHAT][0])
-
-
-async def test_the_openai_sdk_lists_and_retrieves(tmp_path: Path) -> None:
-    """Over the same socket; what OpenAI doesn't have is kept as extra fields."""
-    async with served(tmp_path) as gate:
-        transport = httpx.AsyncHTTPTransport(uds=str(gate.socket))
-        http = httpx.AsyncClient(transport=transport)
-        async with openai.AsyncOpenAI(
-            base_url="http://gateway/v1", api_key=gate.keys["acme"], http_client=http
-        ) as sdk:
-            listed = [model async for model in sdk.models.list()]
-            assert [model.id for model in listed] == [
-                "@cf/there",
-                "there-latest",
-                "plain/schema",
-                "own",
-            ]
-            one = await sdk.models.retrieve("own")
-            assert one.owned_by == "bulkhead"
-            assert one.model_extra is not None
-            assert one.model_extra["context_length"] == 2048
