@@ -61,7 +61,8 @@ price = {{ input = "0.10", output = "{self.output_price}" }}
         if self.extra:
             answer = client.post("/v1/completions", json=BODY | {"model": self.extra})
             assert answer.status_code == 200, answer.text
-        over = client.post("/v1/completions", content=b" " * (self.body_bytes + 1))
+        with stack.client() as other:  # what wasn't read ends the connection
+            over = other.post("/v1/completions", content=b" " * (self.body_bytes + 1))
         assert over.status_code == 413
         until(lambda: self._context_is_seen(client), "the host has the new option")
 
@@ -372,8 +373,10 @@ def test_node_and_gateway_apart_follow_one_deployment(tmp_path: Path) -> None:
             wanted.is_seen(gateway, client)
             config.write_text("[[models")
             assert node.process
+            assert node.process.stdout
             node.process.kill()
             node.process.wait()
+            node.process.stdout.close()
             node.spawn("--deployed")
             again = BODY | {"max_tokens": 1}
             until(lambda: client.post("/v1/completions", json=again).status_code == 200, "a host")
