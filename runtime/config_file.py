@@ -55,27 +55,18 @@ def parse(
     environments.check_choice(data, env, report)
     if env:
         environments.warn_not_inherited(data, env, report)
-    chosen: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     known: set[Fault] = set()
     for name in ("", *environments.names(data)):
         part = environments.merged(data, name) if name else environments.top(data)
         own = Report()
-        is_chosen = name == (env or "")
-        data = _expanded(part, given or Given() if is_chosen else None, own)
-        if data.get("models", []) == [] and (part.name or is_chosen):
-            own.error("models", "no model is configured; add a [[models]] table")
-        values = fields(FileSettings, data, own)
-        if is_chosen:
-            chosen = values
-            parsed.secrets = {
-                secret: [part.where(path) for path in paths]
-                for secret, paths in _named_secrets(data).items()
-            }
-            if folder is not None:
-                preflight.check(data, values, folder, own)
+        if name == (env or ""):
+            values = _chosen(part, given or Given(), folder, own, parsed)
+        else:
+            _other(part, own)
         _add(report, own, part, known)
     if not report.errors:
-        parsed.file = FileSettings(**chosen)
+        parsed.file = FileSettings(**values)
     return parsed
 
 
@@ -90,9 +81,34 @@ def toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
     return None
 
 
-def _expanded(part: Environment, given: Given | None, report: Report) -> dict[str, Any]:
-    """One environment's data with the values of its variables. `given`: None if it isn't chosen."""
-    variables = _variables(part.data, given)
+def _chosen(
+    part: Environment, given: Given, folder: Path | None, report: Report, parsed: Parsed
+) -> dict[str, Any]:
+    """The sections of the environment that is used, and the secrets that it asks for."""
+    data = _expanded(part, _variables(part.data, given), report)
+    _check_models(data, report)
+    values = fields(FileSettings, data, report)
+    for name, paths in _named_secrets(data).items():
+        parsed.secrets[name] = [part.where(path) for path in paths]
+    if folder is not None:
+        preflight.check(data, values, folder, report)
+    return values
+
+
+def _other(part: Environment, report: Report) -> None:
+    """One that isn't used now. The top may be there only to be inherited from."""
+    data = _expanded(part, _variables(part.data, None), report)
+    if part.name:
+        _check_models(data, report)
+    fields(FileSettings, data, report)
+
+
+def _check_models(data: dict[str, Any], report: Report) -> None:
+    if data.get("models", []) == []:
+        report.error("models", "no model is configured; add a [[models]] table")
+
+
+def _expanded(part: Environment, variables: Variables, report: Report) -> dict[str, Any]:
     return {
         key: plain(value) if key in NOT_INHERITED else expand(value, variables, report, key)
         for key, value in part.data.items()
@@ -100,6 +116,7 @@ def _expanded(part: Environment, given: Given | None, report: Report) -> dict[st
 
 
 def _variables(data: dict[str, Any], given: Given | None) -> Variables:
+    """What `${NAME}` may stand for; `given` is None for an environment that isn't chosen."""
     in_file = data.get("vars")
     values = dict(in_file) if isinstance(in_file, dict) else {}
     secrets = frozenset(_named_secrets(data))

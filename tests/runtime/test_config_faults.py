@@ -1,0 +1,282 @@
+"""Broken config files: every fault with its path and its sentence, all at once, nothing started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import main
+from runtime.settings import ConfigError, parse
+
+MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'
+ATTACHED = '[[models]]\nid = "a"\nengine = "openai"\nurl = "http://x/v1"\n'
+
+PORT = "expected a whole number from 1 to 65535, found "
+SECONDS = "expected a number over 0 up to 86400, found "
+PRICE = 'expected a decimal in quotes, at most six places and a million, such as "0.10", found '
+ENGINE = 'expected one of "embedded", "openai", "fake", found '
+ID = "expected letters, digits and @ . _ / - , up to 128, the first no punctuation but @, found "
+SECRET = "expected the name of a secret: letters, digits and _ , the first no digit, found "
+CRON = 'expected five fields (minute, hour, day, month, weekday), such as "0 3 * * *"'
+NO_MODEL = "no model is configured; add a [[models]] table"
+PEM = "can't be read (No such file or directory)"
+
+# What it is, the file, and for each path what its message begins with.
+BROKEN: list[tuple[str, str, dict[str, str]]] = [
+    # not TOML
+    ("half a line", "name = ", {"": "not valid TOML: Invalid value (at end of document)"}),
+    ("a key twice", 'name = "a"\nname = "b"\n', {"": "not valid TOML: Cannot overwrite a value"}),
+    ("a table twice", "[server]\n[server]\n", {"": "not valid TOML: Cannot declare ('server',)"}),
+    ("half a string", 'name = "bulk', {"": "not valid TOML: Unterminated string"}),
+    # no models
+    ("nothing at all", "", {"models": NO_MODEL}),
+    ("no model", 'name = "x"\nmodels = []\n', {"models": NO_MODEL}),
+    ("models of a wrong type", 'models = "x"\n',
+     {"models": 'expected a list of tables, found the text "x"'}),
+    ("a single table of models", '[models]\nid = "x"\n',
+     {"models": "expected a list of tables, found a table"}),
+    ("a model that is a word", 'models = ["x"]\n',
+     {"models[0]": 'expected a table, found the text "x"'}),
+    # models
+    ("a model without id and engine", "[[models]]\n",
+     {"models[0].id": "is missing", "models[0].engine": "is missing"}),
+    ("an unknown engine", '[[models]]\nid = "m"\nengine = "vllm"\n',
+     {"models[0].engine": ENGINE + 'the text "vllm"'}),
+    ("a mistyped engine", '[[models]]\nid = "m"\nengine = "embeded"\n',
+     {"models[0].engine": ENGINE + 'the text "embeded"; did you mean "embedded"?'}),
+    ("an id with a space", '[[models]]\nid = "a b"\nengine = "fake"\n',
+     {"models[0].id": ID + 'the text "a b"'}),
+    ("an empty id", '[[models]]\nid = ""\nengine = "fake"\n', {"models[0].id": ID + 'the text ""'}),
+    ("an id with a line end", '[[models]]\nid = "m\\n"\nengine = "fake"\n',
+     {"models[0].id": ID + 'the text "m\\n"'}),
+    ("an id used twice", MODEL + MODEL, {"models[1].id": "'m' is used twice"}),
+    ("an id used thrice", MODEL * 3, {"models[1].id": "'m' is", "models[2].id": "'m' is"}),
+    ("an attached engine without url", '[[models]]\nid = "m"\nengine = "openai"\n',
+     {"models[0].url": "an attached engine needs the http(s) URL of its /v1"}),
+    ("a url of another scheme", ATTACHED.replace("http:", "file:"),
+     {"models[0].url": "an attached engine needs the http(s) URL"}),
+    ("keys of another engine", ATTACHED + 'source = "s"\nmin_hosts = 1\n',
+     {"models[0].source": 'means nothing to an engine "openai"; leave it out',
+      "models[0].min_hosts": 'means nothing to an engine "openai"; leave it out'}),
+    ("more hosts kept than allowed", MODEL + "min_hosts = 3\nmax_hosts = 2\n",
+     {"models[0].min_hosts": "is more than `max_hosts`"}),
+    ("weights from nowhere", '[[models]]\nid = "m"\nengine = "embedded"\n',
+     {"models[0].source": ""}),
+    ("weights from two places",
+     '[[models]]\nid = "m"\nengine = "embedded"\nsource = "s"\npath = "/p"\n',
+     {"models[0].source": ""}),
+    ("no answer tokens", MODEL + "default_max_tokens = 0\n",
+     {"models[0].default_max_tokens": "expected a whole number of 1 or more, found 0"}),
+    ("a number in text", MODEL + 'max_waiting = "many"\n',
+     {"models[0].max_waiting": 'expected a whole number of 0 or more, found the text "many"'}),
+    ("a fraction of a host", MODEL + "max_hosts = 1.5\n",
+     {"models[0].max_hosts": "expected a whole number of 1 or more, found 1.5"}),
+    ("a date that isn't", MODEL + 'released = "soon"\n',
+     {"models[0].released": 'expected a date, such as 2026-11-01, found the text "soon"'}),
+    ("a boolean in text", MODEL + 'cache_salt = "yes"\n',
+     {"models[0].cache_salt": 'expected true or false, found the text "yes"'}),
+    ("options of a wrong type", MODEL + "options = 3\n",
+     {"models[0].options": "expected a table, found 3"}),
+    ("a price as a number", MODEL + "price = { input = 0.1, output = 1 }\n",
+     {"models[0].price.input": PRICE + "0.1", "models[0].price.output": PRICE + "1"}),
+    ("a key instead of a secret's name", ATTACHED + 'api_key_secret = "sk-canary-1"\n',
+     {"models[0].api_key_secret": SECRET + "another text (not shown: it may be the secret"}),
+    ("a secret that isn't there", ATTACHED + 'api_key_secret = "NOT_SET"\n',
+     {"models[0].api_key_secret": "the secret NOT_SET is not set: store it with `bulkhead secret "
+      "put NOT_SET`, or set the environment variable NOT_SET, or for `bulkhead dev` write "}),
+    ("a card that isn't there", MODEL + 'card = "mine.toml"\n', {"models[0].card": ""}),
+    # listeners
+    ("a port in text", '[server]\nport = "8787"\n' + MODEL,
+     {"server.port": PORT + 'the text "8787"'}),
+    ("a port over the range", "[server]\nport = 65536\n" + MODEL, {"server.port": PORT + "65536"}),
+    ("a port below it", "[server]\nport = -1\n" + MODEL, {"server.port": PORT + "-1"}),
+    ("a boolean as port", "[server]\nport = true\n" + MODEL, {"server.port": PORT + "true"}),
+    ("a list as port", "[server]\nport = [1]\n" + MODEL, {"server.port": PORT + "a list"}),
+    ("an admin port below none", "[admin]\nport = -1\n" + MODEL,
+     {"admin.port": "expected a port, or 0 for none, found -1"}),
+    ("a server that is a list", "server = []\n" + MODEL,
+     {"server": "expected a table, found a list"}),
+    ("a certificate without its key", '[server.tls]\ncert = "c.pem"\n' + MODEL,
+     {"server.tls.key": "is missing beside `cert`"}),
+    ("certificates that aren't there",
+     '[server]\nport = 0\ntls = { cert = "c.pem", key = "k.pem" }\n' + MODEL,
+     {"server.port": PORT + "0", "server.tls.cert": "", "server.tls.key": ""}),
+    ("an old TLS", '[server.tls]\nmin_version = "1.1"\n' + MODEL,
+     {"server.tls.min_version": 'expected one of "1.2", "1.3", found the text "1.1"'}),
+    ("an open node", "[node]\nport = 9000\n" + MODEL, {"node.tls": "a node on a port needs"}),
+    ("a remote node without TLS", '[[nodes]]\nurl = "http://x"\n' + MODEL,
+     {"nodes[0].url": "expected an https:// URL", "nodes[0].tls.cert": "a remote node asks for"}),
+    # limits and times
+    ("a tiny body limit", "[limits]\nmax_body_bytes = 1\n" + MODEL,
+     {"limits.max_body_bytes": "expected a whole number from 1024 to 67108864, found 1"}),
+    ("no time at all", "[relay]\nidle_s = 0\n" + MODEL, {"relay.idle_s": SECONDS + "0"}),
+    ("endless time", "[relay]\nidle_s = inf\n" + MODEL, {"relay.idle_s": SECONDS + "inf"}),
+    ("no number", "[relay]\nidle_s = nan\n" + MODEL, {"relay.idle_s": SECONDS + "nan"}),
+    ("time in words", '[hosts]\nstart_s = "2m"\n' + MODEL,
+     {"hosts.start_s": SECONDS + 'the text "2m"'}),
+    ("a share over the whole", "[observability]\nhead_sampling_rate = 1.5\n" + MODEL,
+     {"observability.head_sampling_rate": "expected a number from 0 to 1, found 1.5"}),
+    ("a share that is no number", "[observability]\nhead_sampling_rate = nan\n" + MODEL,
+     {"observability.head_sampling_rate": "expected a number from 0 to 1, found nan"}),
+    ("a level that isn't", '[observability]\nlevel = "warn"\n' + MODEL,
+     {"observability.level": 'expected one of "debug", "info", "warning", "error", found the text '
+      '"warn"; did you mean "warning"?'}),
+    # jobs
+    ("a bad cron expression",
+     '[triggers]\ncrons = [{ cron = "61 * * * *", run = "backup", to = "b" }]\n' + MODEL,
+     {"triggers.crons[0].cron": CRON + "; bad minute"}),
+    ("a cron with seconds",
+     '[triggers]\ncrons = [{ cron = "0 0 3 * * *", run = "backup", to = "b" }]\n' + MODEL,
+     {"triggers.crons[0].cron": CRON + ", found 6"}),
+    ("jobs that lack what they need",
+     '[triggers]\ncrons = [{ cron = "0 3 * * *", run = "backup" }, '
+     '{ cron = "0 3 * * *", run = "usage-export" }, { cron = "0 3 * * *", run = "warm" }]\n'
+     + MODEL,
+     {"triggers.crons[0].to": 'is missing: "backup" needs it',
+      "triggers.crons[1].to": 'is missing: "usage-export" needs it',
+      "triggers.crons[2].model": 'is missing: "warm" needs it'}),
+    ("warming what isn't there",
+     '[triggers]\ncrons = [{ cron = "0 3 * * *", run = "warm", model = "mm" }, '
+     '{ cron = "0 3 * * *", run = "warm", model = "a" }]\n' + MODEL + ATTACHED,
+     {"triggers.crons[0].model": "there is no model 'mm'; did you mean \"m\"?",
+      "triggers.crons[1].model": "'a' is an attached server's: no host"}),
+    # tenants and routes
+    ("two tenants of one name", '[[tenants]]\nname = "t"\n[[tenants]]\nname = "t"\n' + MODEL,
+     {"tenants[1].name": "'t' is used twice"}),
+    ("an origin with a path",
+     '[[tenants]]\nname = "t"\norigins = ["https://a.example", "https://a.example/x"]\n' + MODEL,
+     {"tenants[0].origins[1]": "expected an origin as browsers send it"}),
+    ("a route without a path", 'routes = ["ai.example.com"]\n' + MODEL,
+     {"routes[0]": 'has no path; write "ai.example.com/*" for all of it'}),
+    ("routes that are a text", 'routes = "ai.example.com/*"\n' + MODEL,
+     {"routes": 'expected a list, found the text "ai.example.com/*"'}),
+    # secrets and variables
+    ("a required secret that isn't there", '[secrets]\nrequired = ["HERE", "GONE"]\n' + MODEL,
+     {"secrets.required[1]": "the secret GONE is not set"}),
+    ("a variable that isn't there",
+     '[vars]\nUPSTREAM = "http://x"\n' + ATTACHED.replace("http://x", "${UPSTREEM}"),
+     {"models[0].url": "there is no variable `UPSTREEM`: set it in [vars], or with --var "
+      "UPSTREEM:VALUE; did you mean `UPSTREAM`?"}),
+    ("a variable of a wrong type", '[vars]\nPORT = "http"\n[server]\nport = "${PORT}"\n' + MODEL,
+     {"server.port": PORT + 'the text "${PORT}", which is "http"'}),
+    # environments
+    ("a fault in an environment that isn't chosen",
+     MODEL + '[env.staging.server]\nport = "x"\n[env.production]\nname = "P"\n',
+     {"env.staging.server.port": PORT + 'the text "x"',
+      "env.production.name": "expected lowercase letters, digits, _ and - , the first no -"}),
+    ("an environment without models", MODEL + "[env.staging]\nmodels = []\n",
+     {"env.staging.models": NO_MODEL}),
+    ("an environment that is a word", 'env = { staging = "x" }\n' + MODEL,
+     {"env.staging": "expected a table, [env.staging]"}),
+    ("an environment with a bad name", MODEL + "[env.'../x']\n",
+     {'env."../x"': "an environment's name is made of lowercase letters"}),
+    ("environments that are a list", "env = []\n" + MODEL,
+     {"env": "expected a table of environments, such as [env.staging]"}),
+    # many at once
+    ("a name with capitals", 'name = "Bulkhead"\n' + MODEL, {"name": "expected lowercase letters"}),
+    ("faults in four sections",
+     'name = ""\n[server]\nport = "x"\n[relay]\nidle_s = -1\n' + MODEL + "price = { input = 1 }\n",
+     {"name": "expected lowercase", "server.port": PORT, "relay.idle_s": SECONDS,
+      "models[0].price.input": PRICE}),
+    ("faults in two models", '[[models]]\nid = 1\nengine = "x"\n[[models]]\nengine = "fake"\n',
+     {"models[0].id": ID + "1", "models[0].engine": ENGINE, "models[1].id": "is missing"}),
+    ("faults of shape and of meaning",
+     '[server]\nport = "x"\n' + MODEL + MODEL + '[[models]]\nid = "c"\nengine = "openai"\n'
+     'api_key_secret = "NOT_SET"\n[[models]]\nid = "d"\nengine = "magic"\n',
+     {"server.port": PORT, "models[1].id": "'m' is used twice", "models[2].url": "an attached",
+      "models[2].api_key_secret": "the secret NOT_SET", "models[3].engine": ENGINE}),
+]  # fmt: skip
+
+broken = pytest.mark.parametrize(
+    ("text", "expected"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN]
+)
+
+
+@broken
+def test_every_fault_is_told_at_once_and_nothing_is_started(
+    text: str, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERE", "a-secret")
+    monkeypatch.chdir(tmp_path)
+    Path("bulkhead.toml").write_text(text)
+    done = CliRunner().invoke(main, ["check", "--json", "--env", ""])
+    assert done.exit_code == 3
+    told = json.loads(done.stdout)
+    found = {fault["path"]: fault["message"] for fault in told["errors"]}
+    assert found.keys() == expected.keys()
+    assert len(told["errors"]) == len(expected)
+    for path, beginning in expected.items():
+        assert found[path].startswith(beginning), path
+    assert "canary" not in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["bulkhead.toml"]
+
+
+@broken
+def test_the_tree_has_every_message(text: str, expected: dict[str, str]) -> None:
+    """What a person is shown is no less than what a script gets."""
+    try:
+        parse(text, "a.toml")
+    except ConfigError as told:
+        tree = str(told)
+        assert tree.startswith("a.toml\n✗ ")
+        for fault in told.report.errors:
+            assert fault.message in tree
+            assert fault.path.rpartition(".")[2] in tree
+
+
+BAD_PRICES = ["", "-1", "+1", "1e3", "1,5", ".5", "1.", "0.1234567", "1_000", "free", "0x1",
+              "1000001", "999999999", "0.1\\n", "\\u0661", "1000000.000001"]  # fmt: skip
+
+
+@pytest.mark.parametrize("price", [f'"{text}"' for text in BAD_PRICES] + ["0.1", "1", "true"])
+def test_a_price_is_a_plain_decimal_in_text(price: str) -> None:
+    """What passes here must not break the catalog when the gateway starts."""
+    assert paths(MODEL + f"price = {{ output = {price} }}\n") == ["models[0].price.output"]
+
+
+@pytest.mark.parametrize("price", ["0", "0.10", "1000000", "1000000.000000", "0.000001", "3"])
+def test_the_gateway_can_use_every_price_that_passes(price: str) -> None:
+    from gateway.prices import parse_price
+
+    file, _ = parse(MODEL + f'price = {{ input = "{price}" }}\n', "x")
+    assert parse_price(file.models[0].price.input) >= 0
+
+
+@pytest.mark.parametrize("currency", ["usd", "US", "EURO", "USD\\n", ""])
+def test_a_currency_is_three_capitals(currency: str) -> None:
+    assert paths(MODEL + f'price = {{ currency = "{currency}" }}\n') == ["models[0].price.currency"]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "hint"),
+    [
+        ('nmae = "x"\n' + MODEL, "nmae", "did you mean `name`?"),
+        ("[server]\nprot = 1\n" + MODEL, "server.prot", "did you mean `port`?"),
+        (MODEL + 'souce = "x"\n', "models[0].souce", "did you mean `source`?"),
+        (MODEL + 'price = { inptu = "1" }\n', "models[0].price.inptu", "did you mean `input`?"),
+        (MODEL + "[env.x.server]\nprot = 1\n", "env.x.server.prot", "did you mean `port`?"),
+        (MODEL + "[env.x]\nenv = {}\n", "env.x.env", "means something only at the top; ignored"),
+        ("zzz = 1\n" + MODEL, "zzz", "unknown key, ignored"),
+        ('"a b" = 1\n' + MODEL, '"a b"', "unknown key, ignored"),
+    ],
+)
+def test_an_unknown_key_is_a_warning_that_says_what_was_meant(
+    text: str, path: str, hint: str
+) -> None:
+    _, report = parse(text, "x")
+    assert [w.path for w in report.warnings] == [path]
+    assert report.warnings[0].message.endswith(hint)
+
+
+def test_warnings_are_told_beside_faults() -> None:
+    with pytest.raises(ConfigError, match="1 warning\n  └─ nmae: unknown key"):
+        parse('nmae = "x"\n', "x")
+
+
+def paths(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as told:
+        parse(text, "x")
+    return [fault.path for fault in told.value.report.errors]
