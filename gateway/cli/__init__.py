@@ -7,6 +7,7 @@ from importlib.metadata import version
 import click
 
 from gateway.cli.accounts import keys, tenants
+from gateway.cli.backup import backup
 from gateway.cli.check import check
 from gateway.cli.deploy import deploy, rollback
 from gateway.cli.deployments import deployments
@@ -14,6 +15,9 @@ from gateway.cli.doctor import doctor
 from gateway.cli.help import Sections
 from gateway.cli.hosts import hosts
 from gateway.cli.init import init
+from gateway.cli.migrate import migrate
+from gateway.cli.models import models
+from gateway.cli.restore import restore
 from gateway.cli.secret import secret
 from gateway.cli.serving import dev, gateway, node, serve
 from gateway.cli.tail import tail
@@ -30,8 +34,9 @@ def main() -> None:
 COMMANDS = (
     *(dev, serve, gateway, node),
     *(init, check, secret, deploy, rollback, deployments),
-    *(tenants, keys, usage),
+    *(models, tenants, keys, usage),
     *(whoami, hosts, tail, doctor),
+    *(backup, restore, migrate),
 )
 for command in COMMANDS:
     main.add_command(command)

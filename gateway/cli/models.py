@@ -1,0 +1,159 @@
+"""`bulkhead models`: the catalog, of a running gateway or as the config alone says it."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, get_args
+from urllib.parse import quote
+
+import click
+
+from gateway.catalog import US, catalog_of
+from gateway.cli.accounts import as_json
+from gateway.cli.calling import Server
+from gateway.cli.options import Declined, Places, load, places, table
+from gateway.cli.whoami import public_server
+from gateway.clock import SYSTEM_CLOCK
+from gateway.errors import ModelNotFound
+from gateway.model_facts import facts_of
+from gateway.model_filters import filters_of
+from gateway.model_schema import endpoint_schemas
+from gateway.model_views import Shown, whole
+from runtime import settings as config
+from runtime.cards import Task
+from runtime.settings import Settings
+
+Record = dict[str, Any]
+
+HEADING = ("MODEL", "TASK", "CONTEXT", "INPUT/1M", "CACHED/1M", "OUTPUT/1M", "", "STATUS")
+
+
+@click.group()
+def models() -> None:
+    """The models there are, their prices, and what they take.
+
+    Asks the gateway at BULKHEAD_URL with BULKHEAD_API_KEY, if one of them is set. Without them,
+    tells what the configuration says, at list prices.
+    """
+
+
+@models.command("list")
+@click.option("--search", default="", metavar="TEXT", help="In names and descriptions.")
+@click.option("--task", type=click.Choice(get_args(Task)), help="Only models of this task.")
+@places
+@as_json
+def list_models(search: str, task: str | None, as_json: bool, places: Places) -> None:
+    """All models, an alias after its model."""
+    query = {"q": search} | ({"task": task} if task else {})
+    server = gateway_of(places)
+    found = server.ask("GET", "/v1/models", **query)["data"] if server else offline(places, query)
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        click.echo(table([row(model) for model in found], HEADING))
+
+
+@models.command("schema")
+@click.argument("model")
+@places
+@as_json
+def schema(model: str, as_json: bool, places: Places) -> None:
+    """What MODEL's endpoints take and give."""
+    server = gateway_of(places)
+    if server:
+        found = server.ask("GET", f"/v1/models/{quote(model, safe='/@')}/schema")["endpoints"]
+    else:
+        settings = load(places)
+        try:
+            catalog_of(settings.file.models, {}).deployment(model, SYSTEM_CLOCK.now_us())
+        except ModelNotFound:
+            known = ", ".join(one.id for one in settings.file.models)
+            raise Declined(f"there is no model {model!r}; there are {known}") from None
+        found = endpoint_schemas()
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for path, parts in found.items():
+        click.echo(f"POST {path}\n")
+        click.echo(table(fields(parts["input"]), ("FIELD", "TAKES", "")) + "\n")
+    click.echo("The whole of it, as JSON Schema, with answers and events: --json")
+
+
+def gateway_of(places: Places) -> Server | None:
+    """The gateway that the environment names, in part at least."""
+    given = config.caller()
+    return public_server(places) if given.url or given.api_key else None
+
+
+def offline(places: Places, query: dict[str, str]) -> list[Record]:
+    """The records that a gateway with this configuration would tell of, at list prices."""
+    settings, filters = load(places), filters_of(query)
+    return [whole(shown) for shown in shown_by(settings) if filters.fit(shown)]
+
+
+def shown_by(settings: Settings) -> list[Shown]:
+    """All models by all their names."""
+    now_us = SYSTEM_CLOCK.now_us()
+    catalog = catalog_of(settings.file.models, {}, facts_of(settings))
+    return [
+        Shown(model, name, model.prices, settings.file.limits, now_us)
+        for model in catalog.served_at(now_us)
+        for name in (model.id, *model.aliases)
+    ]
+
+
+def row(model: Record) -> tuple[str, ...]:
+    """A model for people."""
+    price = model["pricing"]
+    status = model["lifecycle"]["status"]
+    if model["shutdown_date"]:
+        status += f", until {model['shutdown_date']}"
+    return (
+        f"{model['id']} (= {model['alias_of']})" if model["alias_of"] else model["id"],
+        model["task"],
+        str(model["context_length"] or "-"),
+        per_million(price["prompt"]),
+        per_million(price["input_cache_read"]),
+        per_million(price["completion"]),
+        model["pricing_currency"],
+        status,
+    )
+
+
+def per_million(per_token: str) -> str:
+    """A price as the config writes it."""
+    return f"{(Decimal(per_token) * US).normalize():f}"
+
+
+def fields(schema: Record) -> list[tuple[str, str, str]]:
+    """A body's fields for people, those that no engine honours last."""
+    body = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    required = body["required"]
+    named = sorted(
+        body["properties"].items(), key=lambda field: (field[0] not in required, "enum" in field[1])
+    )
+    return [(name, told(kind), "required" if name in required else "") for name, kind in named]
+
+
+def told(kind: Record) -> str:
+    """A type in a few words."""
+    if "enum" in kind:
+        values = [json.dumps(value) for value in kind["enum"] if value is not None]
+        return f"nothing, or {' or '.join(values)}" if values else "nothing"
+    if "anyOf" in kind:
+        return " or ".join(told(one) for one in kind["anyOf"] if one.get("type") != "null")
+    if "$ref" in kind:
+        return str(kind["$ref"].rpartition("/")[2])
+    if kind.get("type") == "array":
+        return f"list of {told(kind.get('items', {}))}"
+    return str(kind.get("type", "anything")) + bounds(kind)
+
+
+def bounds(kind: Record) -> str:
+    """Of a number that has both."""
+    if "maximum" not in kind:
+        return ""
+    if "exclusiveMinimum" in kind:
+        return f" over {kind['exclusiveMinimum']}, to {kind['maximum']}"
+    return f" {kind['minimum']} to {kind['maximum']}"
