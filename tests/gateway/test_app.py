@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from msgspec import structs
 
 from gateway import parts as module
 from gateway.app import create_app, open_env, readiness
@@ -33,7 +34,7 @@ from runtime.state import StateInUse, own
 from tests.runtime.servers import running_node
 from tests.stack import free_port
 
-ECHO = ModelSettings(id="echo", engine="fake")
+ECHO = ModelSettings(id="echo", engine="fake", min_hosts=1)
 THERE = ModelSettings(id="there", engine="openai", url="http://127.0.0.1:1/v1")
 
 
@@ -90,12 +91,34 @@ async def test_a_gateway_waits_a_moment_for_one_that_is_going(settings: Settings
 async def test_readyz_says_what_is_missing(settings: Settings) -> None:
     assert body_of(None) == (503, {"status": "not ready", "missing": ["starting"]})
     async with open_env(settings) as env:
-        assert body_of(env) == (503, {"status": "not ready", "missing": ["echo"]})
-        async with running_node(settings):
-            await env.hosts.place("echo", 20)
+        assert body_of(env) == (503, {"status": "not ready", "missing": ["node", "echo"]})
+        async with running_node(settings), asyncio.timeout(30):
+            while not env.hosts.is_heard():
+                await asyncio.sleep(0.005)
+            assert body_of(env)[1]["missing"] in (["echo"], [])
+            while not env.hosts.ready("echo"):
+                await asyncio.sleep(0.005)
             assert body_of(env) == (200, {"status": "ready", "missing": []})
             env.directory._seen_at_us = None
             assert body_of(env) == (503, {"status": "not ready", "missing": ["store"]})
+
+
+async def test_a_cold_model_is_ready_for_its_first_request(settings: Settings) -> None:
+    """What is kept warm must be warm; the rest starts when it is asked for."""
+    cold = ModelSettings(id="cold", engine="fake")
+    file = structs.replace(settings.file, models=(cold, THERE))
+    given = structs.replace(settings, file=file)
+    async with open_env(given) as env, running_node(given), asyncio.timeout(30):
+        while body_of(env)[0] != 200:
+            assert body_of(env)[1]["missing"] == ["node"]
+            await asyncio.sleep(0.005)
+        assert not env.hosts.ready("cold")
+
+
+async def test_a_gateway_of_attached_servers_alone_needs_no_node(settings: Settings) -> None:
+    file = structs.replace(settings.file, models=(THERE,))
+    async with open_env(structs.replace(settings, file=file)) as env:
+        assert body_of(env) == (200, {"status": "ready", "missing": []})
 
 
 async def test_what_another_process_left_open_is_closed_at_the_start(settings: Settings) -> None:

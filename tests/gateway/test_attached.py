@@ -12,7 +12,7 @@ from tests.runtime.upstream import Exchange, upstream
 
 def model(url: str, **more: Any) -> Deployment:
     settings = ModelSettings(id="m", engine="openai", url=url, **more)
-    return catalog_of([settings], {}).deployment("m")
+    return catalog_of([settings], {}).deployment("m", 0)
 
 
 def test_one_server_has_one_way_whatever_its_models_cost() -> None:

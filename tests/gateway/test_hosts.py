@@ -1,4 +1,4 @@
-"""Where the engines are: the directory follows a real node, whatever happens to its hosts."""
+"""Where the engines are: the directory follows real nodes, whatever happens to their hosts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from msgspec import structs
 
 from gateway.attached import AttachedServers
 from gateway.catalog import catalog_of
-from gateway.errors import Unavailable
-from gateway.hosts import HostDirectory, Place
+from gateway.errors import ModelFailed, Unavailable
+from gateway.hosts import HostDirectory
+from gateway.node_link import LocalNode
+from gateway.placement import Line, Place, Placement
 from gateway.relay import Errand, Relay
 from gateway.schema import decode_completion
 from gateway.transport import Reply
@@ -28,17 +30,15 @@ from runtime import keyring
 from runtime.capability import Signer
 from runtime.models import ModelSettings
 from runtime.node import CAPABILITY_LABEL
-from runtime.sections import FileSettings, HostSettings, RelaySettings, ServerSettings
+from runtime.sections import FileSettings, RelaySettings, ServerSettings
 from runtime.settings import Settings
 from runtime.state import node_socket
+from tests.runtime.hosts import QUICK, host_children
 from tests.runtime.servers import running_node
 from tests.runtime.upstream import Exchange, upstream
 
-QUICK = HostSettings(health_every_s=1, backoff_first_s=0.05, backoff_max_s=0.2)
-HOSTS = {
-    "version": 7,
-    "hosts": [{"id": "host-0-9", "model": "echo", "state": "ready", "socket": "/nowhere.sock"}],
-}
+ECHO = ModelSettings(id="echo", engine="fake", options={"step_s": 0.01})
+WARM = structs.replace(ECHO, min_hosts=1)
 
 
 @pytest.fixture(autouse=True)
@@ -46,29 +46,57 @@ def _own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
+def settings_of(folder: Path, *models: ModelSettings, **hosts: Any) -> Settings:
+    given = structs.replace(QUICK, **hosts)
+    file = FileSettings(models=models, hosts=given, server=ServerSettings(drain_s=10))
+    return Settings(file=file, config_path="", state_dir=folder / "state")
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    models = (ModelSettings(id="echo", engine="fake", options={"step_s": 0.01}),)
-    file = FileSettings(models=models, hosts=QUICK, server=ServerSettings(drain_s=10))
-    return Settings(file=file, config_path="", state_dir=tmp_path / "state")
+    return settings_of(tmp_path, WARM)
+
+
+class Following:
+    """A directory that follows, and the lines that it keeps."""
+
+    def __init__(self, *sockets: Path) -> None:
+        self.placement = Placement()
+        nodes = [LocalNode(str(socket), 1) for socket in sockets]
+        self.directory = HostDirectory(nodes, self.placement)
+
+    def line(self, model: str = "echo") -> Line:
+        line = self.placement.line(model)
+        line.max_in_flight = 100
+        return line
+
+    async def place(self, model: str = "echo", timeout_s: float = 30, avoid: str = "") -> Place:
+        line = self.line(model)
+        others = (avoid,) if avoid else ()
+        return line.take(1, others) or await line.wait(1, 10, timeout_s, others)
+
+    def pid(self) -> int:
+        """Of the host of the first node that is told of."""
+        hosts = self.directory._nodes[0].link.told.hosts
+        return hosts[0].pid if hosts else 0
 
 
 @asynccontextmanager
-async def following(state_dir: Path) -> AsyncIterator[HostDirectory]:
-    directory = HostDirectory(str(node_socket(state_dir)), 1)
-    follow = asyncio.ensure_future(directory.follow())
+async def following(*sockets: Path) -> AsyncIterator[Following]:
+    found = Following(*sockets)
+    follow = asyncio.ensure_future(found.directory.follow())
     try:
-        yield directory
+        yield found
         assert not follow.done(), "it follows for as long as the gateway runs"
     finally:
         follow.cancel()
         with suppress(asyncio.CancelledError):
             await follow
-        await directory.aclose()
+        await found.directory.aclose()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -86,30 +114,64 @@ async def rest(reply: Reply) -> bytes:
     return b"".join([chunk async for chunk in reply.chunks()])
 
 
+def relay_of(found: Following, settings: Settings, **times: float) -> Relay:
+    signer = Signer(keyring.load(settings.state_dir).derive(CAPABILITY_LABEL))
+    return Relay(
+        found.placement,
+        AttachedServers(),
+        signer,
+        b"salt",
+        RelaySettings(**{"start_s": 30, **times}),
+    )
+
+
+def errand_of(settings: Settings) -> Errand:
+    ask = decode_completion(b'{"model":"echo","prompt":"abc","max_tokens":4}')
+    deployment = catalog_of(settings.file.models, {}).deployment("echo", 0)
+    return Errand(ask, deployment, "d", "req_1")
+
+
+async def answered(relay: Relay, errand: Errand) -> str:
+    text: str = json.loads((await relay.whole(errand)).body)["choices"][0]["text"]
+    return text
+
+
 async def test_a_place_is_waited_for_until_its_host_is_ready(settings: Settings) -> None:
-    async with following(settings.state_dir) as directory:
-        waiting = asyncio.ensure_future(directory.place("echo", 20))
+    async with following(node_socket(settings.state_dir)) as found:
+        waiting = asyncio.ensure_future(found.place())
         await asyncio.sleep(0.02)
-        assert not directory.ready("echo")
+        assert not found.directory.ready("echo")
+        assert not found.directory.is_heard()
         async with running_node(settings):
             place = await waiting
-            assert directory.ready("echo")
-            assert place.host_id == directory._views["echo"].id
+            assert found.directory.ready("echo")
+            assert found.directory.is_heard()
             async with request(settings, place, 5) as reply:
                 assert (await rest(reply)).endswith(b"data: [DONE]\n\n")
+        await until(lambda: not found.directory.is_heard())
+
+
+async def test_a_request_starts_a_host_and_the_last_one_s_end_stops_it(tmp_path: Path) -> None:
+    """From nothing to an answer and back to nothing; and again."""
+    given = settings_of(tmp_path, structs.replace(ECHO, idle_timeout_s=0.1))
+    async with following(node_socket(given.state_dir)) as found, running_node(given):
+        for _ in range(2):
+            assert host_children() == []
+            assert await answered(relay_of(found, given), errand_of(given)) == "abca"
+            await until(lambda: host_children() == [])
 
 
 async def test_a_place_stays_the_same_while_its_host_lives(settings: Settings) -> None:
-    async with following(settings.state_dir) as directory, running_node(settings):
-        first = await directory.place("echo", 20)
-        assert await directory.place("echo", 20) is first
+    async with following(node_socket(settings.state_dir)) as found, running_node(settings):
+        first = await found.place()
+        assert await found.place() is first
 
 
 async def test_a_killed_host_s_place_is_given_up_for_the_next_one_s(settings: Settings) -> None:
-    async with following(settings.state_dir) as directory, running_node(settings):
-        first = await directory.place("echo", 20)
-        os.kill(directory._views["echo"].pid, signal.SIGKILL)
-        second = await directory.place("echo", 20, avoid=first.host_id)
+    async with following(node_socket(settings.state_dir)) as found, running_node(settings):
+        first = await found.place()
+        os.kill(found.pid(), signal.SIGKILL)
+        second = await found.place(avoid=first.host_id)
         assert first.host_id != second.host_id
         assert second.transport is not first.transport
         async with request(settings, second, 5) as reply:
@@ -120,49 +182,59 @@ async def test_a_request_that_finds_nobody_listening_goes_to_the_next_host(
     settings: Settings,
 ) -> None:
     """The host died a moment ago, and the directory hasn't heard: nothing was sent, so it may."""
-    async with following(settings.state_dir) as directory, running_node(settings):
-        dead = await directory.place("echo", 20)
-        Path(directory._views["echo"].socket).unlink()
-        os.kill(directory._views["echo"].pid, signal.SIGKILL)
-        signer = Signer(keyring.load(settings.state_dir).derive(CAPABILITY_LABEL))
-        relay = Relay(directory, AttachedServers(), signer, b"salt", RelaySettings(start_s=20))
-        ask = decode_completion(b'{"model":"echo","prompt":"abc","max_tokens":4}')
-        deployment = catalog_of(settings.file.models, {}).deployment("echo")
-        errand = Errand(ask, deployment, "d", "req_1")
-        assert json.loads((await relay.whole(errand)).body)["choices"][0]["text"] == "abca"
+    async with following(node_socket(settings.state_dir)) as found, running_node(settings):
+        dead = await found.place()
+        Path(found.directory._nodes[0].link.told.hosts[0].socket).unlink()
+        os.kill(found.pid(), signal.SIGKILL)
+        errand = errand_of(settings)
+        assert await answered(relay_of(found, settings), errand) == "abca"
         assert errand.host_id != dead.host_id
 
 
-async def test_no_place_in_time_is_unavailable_and_says_why(settings: Settings) -> None:
-    broken = ModelSettings(id="broken", engine="fake", options={"bogus": 1})
-    file = structs.replace(settings.file, models=(*settings.file.models, broken))
-    given = structs.replace(settings, file=file)
-    async with following(given.state_dir) as directory, running_node(given):
-        await directory.place("echo", 20)
-        for model, why in (("other", "unknown to the node"), ("broken", "starting|waiting")):
-            with pytest.raises(Unavailable, match=f"after 0.05 s .*({why})"):
-                await directory.place(model, 0.05)
-        host_id = (await directory.place("echo", 20)).host_id
+async def test_no_place_in_time_is_unavailable_and_says_why(tmp_path: Path) -> None:
+    slow = ModelSettings(id="slow", engine="fake", options={"start_s": 600})
+    given = settings_of(tmp_path, WARM, slow)
+    async with following(node_socket(given.state_dir)) as found, running_node(given):
+        await found.place()
+        for model, why in (("other", "unknown to the node"), ("slow", "starting|cold")):
+            with pytest.raises(Unavailable, match=f"after 0.3 s .*({why})"):
+                await found.place(model, 0.3)
+        host_id = (await found.place()).host_id
         with pytest.raises(Unavailable):
-            await directory.place("echo", 0.05, avoid=host_id)
+            await found.place(timeout_s=0.05, avoid=host_id)
+
+
+async def test_a_model_that_fails_to_start_refuses_its_requests_at_once(tmp_path: Path) -> None:
+    """Those that wait already too; and without the reason, which is for the operator."""
+    broken = structs.replace(ECHO, options={"bogus": 1})
+    given = settings_of(tmp_path, broken, max_failures=2, retry_failed_s=3600)
+    async with following(node_socket(given.state_dir)) as found, running_node(given):
+        relay = relay_of(found, given, start_s=60)
+        for _ in range(2):
+            with pytest.raises(ModelFailed) as told:
+                await asyncio.wait_for(relay.whole(errand_of(given)), 30)
+            assert "bogus" not in told.value.message
 
 
 async def test_no_node_at_all_is_unavailable(settings: Settings) -> None:
-    async with following(settings.state_dir) as directory:
+    async with following(node_socket(settings.state_dir)) as found:
         with pytest.raises(Unavailable, match="unknown to the node"):
-            await directory.place("echo", 0.05)
+            await found.place(timeout_s=0.05)
 
 
 async def test_a_draining_host_gets_no_more_and_what_runs_there_ends(settings: Settings) -> None:
-    async with following(settings.state_dir) as directory, running_node(settings) as stop:
-        place = await directory.place("echo", 20)
+    async with (
+        following(node_socket(settings.state_dir)) as found,
+        running_node(settings) as stop,
+    ):
+        place = await found.place()
         async with request(settings, place, 100) as reply:
             chunks = reply.chunks()
             await anext(chunks)
             stop.set()
-            await until(lambda: not directory.ready("echo"))
-            with pytest.raises(Unavailable, match="draining"):
-                await directory.place("echo", 0.05)
+            await until(lambda: not found.directory.ready("echo"))
+            with pytest.raises(Unavailable):
+                await found.place(timeout_s=0.05)
             data = b"".join([chunk async for chunk in chunks])
         assert data.endswith(b"data: [DONE]\n\n")
         assert b": t=100\n" in data
@@ -171,24 +243,148 @@ async def test_a_draining_host_gets_no_more_and_what_runs_there_ends(settings: S
 async def test_a_killed_node_s_successor_is_found(settings: Settings, tmp_path: Path) -> None:
     """The first one is a process of its own, and dies without a word."""
     config = tmp_path / "bulkhead.toml"
-    config.write_text('[[models]]\nid = "echo"\nengine = "fake"\n')
+    config.write_text('[[models]]\nid = "echo"\nengine = "fake"\nmin_hosts = 1\n')
     env = dict(os.environ) | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "gateway", "node", "--config", str(config)]
     node = subprocess.Popen([*command, "--state", str(settings.state_dir)], env=env)
     try:
-        async with following(settings.state_dir) as directory:
-            await directory.place("echo", 20)
-            dead = directory._views["echo"].pid
+        async with following(node_socket(settings.state_dir)) as found:
+            await found.place()
+            dead = found.pid()
             node.kill()
             node.wait()
             async with running_node(settings):
-                await until(lambda: directory._views["echo"].pid not in (0, dead))
-                place = await directory.place("echo", 20)
+                await until(lambda: found.pid() not in (0, dead))
+                place = await found.place()
                 async with request(settings, place, 5) as reply:
                     assert reply.status == 200
     finally:
         node.kill()
         node.wait()
+
+
+# nodes that are scripted
+
+
+def told(version: int, *hosts: str, **model: Any) -> dict[str, Any]:
+    """What a node tells of one model, `echo`, and its ready hosts."""
+    views = [{"id": h, "model": "echo", "state": "ready", "socket": f"/no/{h}"} for h in hosts]
+    state = "ready" if hosts else "cold"
+    models = [{"id": "echo", "state": state, "hosts": len(hosts), "max_hosts": 1} | model]
+    return {"version": version, "hosts": views, "models": models}
+
+
+class Scripted:
+    """A node that tells what it is given, and keeps what it is told."""
+
+    def __init__(self, first: dict[str, Any]) -> None:
+        self.demands: list[dict[str, Any]] = []
+        self.acknowledged: list[int] = []
+        self._told = first
+        self._changed = asyncio.Event()
+
+    def tell(self, told: dict[str, Any]) -> None:
+        self._told = told
+        self._changed.set()
+
+    async def answer(self, exchange: Exchange) -> None:
+        if exchange.method == "PUT":
+            self.demands.append(exchange.json()["models"])
+            await exchange.reply(204, b"")
+            return
+        after = int(exchange.path.partition("after=")[2].partition("&")[0])
+        self.acknowledged.append(after)
+        if after == self._told["version"]:
+            self._changed.clear()
+            await self._changed.wait()
+        await exchange.reply_json(200, self._told)
+
+
+async def test_a_gateway_says_what_it_has_taken_in_and_only_then(tmp_path: Path) -> None:
+    """By then it sends nothing more to a host that drains."""
+    node = Scripted(told(7, "h1"))
+    path = tmp_path / "n.sock"
+    async with upstream(node.answer, path=str(path)) as server, following(path) as found:
+        await found.place()
+        node.tell(told(8))
+        await until(lambda: 8 in node.acknowledged)
+        assert found.line().places == []
+        assert node.acknowledged == [0, 7, 8]
+        assert (
+            len({ask.path.partition("gateway=")[2] for ask in server.asked if ask.method == "GET"})
+            == 1
+        )
+
+
+async def test_who_begins_to_wait_is_told_at_once_and_nobody_is_told_of_when_there_is_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.node_link.DEMAND_EVERY_S", 3600)
+    node = Scripted(told(7))
+    path = tmp_path / "n.sock"
+    async with upstream(node.answer, path=str(path)), following(path) as found:
+        await until(lambda: node.acknowledged[-1:] == [7])
+        waiting = asyncio.ensure_future(found.place())
+        await until(lambda: bool(node.demands))
+        assert node.demands == [{"echo": {"waiting": 1, "tokens": 1, "in_flight": 0}}]
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+
+
+async def test_demand_is_told_until_there_is_none_and_that_once(tmp_path: Path) -> None:
+    node = Scripted(told(7, "h1"))
+    path = tmp_path / "n.sock"
+    async with upstream(node.answer, path=str(path)), following(path) as found:
+        place = await found.place()
+        await until(lambda: len(node.demands) >= 2)
+        assert node.demands[-1]["echo"]["in_flight"] == 1
+        found.line().leave(place, 1)
+        await until(lambda: node.demands[-1] == {})
+        count = len(node.demands)
+        await asyncio.sleep(1.2)
+        assert len(node.demands) == count, "silence is no demand"
+
+
+async def test_of_several_nodes_the_one_that_can_starts_a_host(tmp_path: Path) -> None:
+    """Each is told of what runs on its own hosts."""
+    full, able = Scripted(told(7, "h1")), Scripted(told(7))
+    paths = tmp_path / "a.sock", tmp_path / "b.sock"
+    async with (
+        upstream(full.answer, path=str(paths[0])),
+        upstream(able.answer, path=str(paths[1])),
+        following(*paths) as found,
+    ):
+        line = found.line()
+        line.max_in_flight = 1
+        await until(lambda: bool(line.places) and 7 in able.acknowledged)
+        assert line.take(1)
+        waiting = asyncio.ensure_future(line.wait(1, 10, 60))
+        await until(lambda: any("echo" in demand for demand in able.demands))
+        assert able.demands[-1]["echo"] == {"waiting": 1, "in_flight": 0, "tokens": 1}
+        await until(lambda: any("echo" in demand for demand in full.demands))
+        assert all(d["echo"]["waiting"] == 0 for d in full.demands if "echo" in d)
+        able.tell(told(8, "h2"))
+        assert (await waiting).host_id == "h2"
+
+
+async def test_a_model_has_failed_when_all_its_nodes_say_so(tmp_path: Path) -> None:
+    one, other = Scripted(told(7, state="failed")), Scripted(told(7))
+    paths = tmp_path / "a.sock", tmp_path / "b.sock"
+    async with (
+        upstream(one.answer, path=str(paths[0])),
+        upstream(other.answer, path=str(paths[1])),
+        following(*paths) as found,
+    ):
+        await until(lambda: 7 in one.acknowledged and 7 in other.acknowledged)
+        waiting = asyncio.ensure_future(found.place())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        other.tell(told(8, state="failed"))
+        with pytest.raises(ModelFailed):
+            await waiting
+        one.tell(told(8, "h1"))
+        await until(lambda: found.directory.ready("echo"))
+        assert (await found.place()).host_id == "h1"
 
 
 async def nonsense(exchange: Exchange) -> None:
@@ -206,21 +402,21 @@ async def nothing(exchange: Exchange) -> None:
 
 @pytest.mark.parametrize("answer", [nonsense, cut, nothing])
 async def test_a_node_that_fails_to_answer_is_asked_again(
-    settings: Settings, answer: Callable[[Exchange], Any]
+    tmp_path: Path, answer: Callable[[Exchange], Any]
 ) -> None:
     """A gateway that no longer follows its node would serve from a list that grows old."""
-    asked = 0
+    node = Scripted(told(7, "host-0-9"))
+    failed = 0
 
     async def flaky(exchange: Exchange) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+        nonlocal failed
+        if not failed:
+            failed += 1
             await answer(exchange)
-        elif asked == 2:
-            await exchange.reply_json(200, HOSTS)
         else:
-            await exchange.gone()
+            await node.answer(exchange)
 
-    path = str(node_socket(settings.state_dir))
-    async with following(settings.state_dir) as directory, upstream(flaky, path=path):
-        assert (await directory.place("echo", 5)).host_id == "host-0-9"
+    path = tmp_path / "n.sock"
+    async with upstream(flaky, path=str(path)), following(path) as found:
+        assert (await found.place()).host_id == "host-0-9"
+        assert failed == 1

@@ -23,7 +23,7 @@ from gateway.errors import (
     UpstreamFailed,
     UpstreamTimeout,
 )  # fmt: skip
-from gateway.hosts import HostDirectory
+from gateway.placement import Placement
 from gateway.prices import Usage
 from gateway.relay import Errand, Relay
 from gateway.schema import decode_chat, decode_completion
@@ -56,16 +56,16 @@ def text(content: str, finish: str | None = None) -> dict[str, Any]:
 
 @asynccontextmanager
 async def relaying(settings: RelaySettings = SETTINGS) -> AsyncIterator[Relay]:
-    hosts, attached = HostDirectory("/nowhere.sock", 1), AttachedServers()
+    attached = AttachedServers()
     try:
-        yield Relay(hosts, attached, Signer(bytes(32)), b"salt key", settings)
+        yield Relay(Placement(), attached, Signer(bytes(32)), b"salt key", settings)
     finally:
         await attached.aclose()
 
 
 def errand(server: Upstream, domain: str = "d", model: Any = None, **changes: Any) -> Errand:
     options = {"id": "ours", "engine": "openai", "url": f"{server.url}/v1/"} | (model or {})
-    deployment = catalog_of([ModelSettings(**options)], {"KEY": "sk-there"}).deployment("ours")
+    deployment = catalog_of([ModelSettings(**options)], {"KEY": "sk-there"}).deployment("ours", 0)
     ask = decode_chat(json.dumps(CHAT | changes).encode())
     return Errand(ask, deployment, domain, "req_42")
 
