@@ -151,7 +151,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 BAD = {
     "[[models": (3, "not valid TOML"),
     '[relay]\nidle_s = "soon"\n': (3, "relay.idle_s"),
-    '[[models]]\nid = "m"\nengine = "magic"\n': (3, "models[1].engine"),
+    '[[models]]\nid = "m"\nengine = "magic"\n': (3, "].engine: expected one of"),
     '[[models]]\nid = "m"\nengine = "openai"\nurl = "http://a.test/v1"\n'
     'api_key_secret = "NOT_THERE"\n': (3, "NOT_THERE"),
     "[server]\nport = 9\n": (1, "server.port"),
