@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,6 +115,13 @@ class Authority:
         )
         issued.write()
         return issued
+
+    def context(self, stem: str = "") -> ssl.SSLContext:
+        """For a client that believes this authority, and shows the certificate `stem`."""
+        context = ssl.create_default_context(cafile=str(self.path))
+        if stem:
+            context.load_cert_chain(self.folder / f"{stem}.pem", self.folder / f"{stem}.key")
+        return context
 
     def client(self, stem: str = "client") -> Issued:
         """A certificate for the calling side."""
