@@ -30,12 +30,11 @@ def misfits(
         if size * least <= left:
             continue
         key = "min_hosts" if size <= budget and model.min_hosts else "memory_bytes"
-        beside = "" if left == budget else f"; the hosts that other models keep leave {left}"
-        yield (
-            i,
-            key,
-            f"{least} host(s) of {size} bytes don't fit a memory budget of {budget}{beside}",
+        hosts = "a host" if least == 1 else f"{least} hosts"
+        beside = (
+            "" if left == budget else f"; the hosts that other models keep leave {max(0, left)}"
         )
+        yield i, key, f"{hosts} of {size} bytes can't fit a memory budget of {budget}{beside}"
 
 
 def memory_faults(models: Sequence[ModelSettings | None], budget: int) -> Iterator[tuple[str, str]]:

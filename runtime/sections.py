@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from runtime import cron
+from runtime.footprint import memory_faults
 from runtime.kinds import (
     MIB,
     Count,
@@ -225,6 +226,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
         yield from name_faults(models)
         yield from tenant_faults(found.get("tenants") or (), models)
         yield from warm_faults(found.get("triggers"), models)
+        yield from memory_faults(models, (found.get("hosts") or HostSettings()).memory_bytes)
         for i, route in enumerate(found.get("routes") or ()):
             try:
                 parse_route(route or "*/*")

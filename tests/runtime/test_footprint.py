@@ -14,6 +14,7 @@ from engines.embedded.footprint import OVERHEAD_BYTES
 from runtime.footprint import host_bytes, memory_faults, misfits
 from runtime.machine import memory_for_hosts, resident_bytes
 from runtime.models import ModelSettings
+from runtime.settings import ConfigError, parse
 
 GIB = 1 << 30
 
@@ -94,6 +95,18 @@ def test_a_config_names_the_place_and_counts_only_engines_of_ours() -> None:
     ((path, reason),) = memory_faults(models, GIB)
     assert path == "models[2].memory_bytes"
     assert str(2 * GIB) in reason
+
+
+def test_a_config_that_promises_too_much_is_refused_with_its_path() -> None:
+    text = "[hosts]\nmemory_bytes = 100\n" + "".join(
+        f'[[models]]\nid = "{id}"\nengine = "fake"\nmemory_bytes = {size}\n'
+        for id, size in (("small", 100), ("big", 101))
+    )
+    with pytest.raises(ConfigError) as told:
+        parse(text, "x.toml")
+    (fault,) = told.value.report.errors
+    assert fault.path == "models[1].memory_bytes"
+    assert "a host of 101 bytes can't fit a memory budget of 100" in str(fault)
 
 
 def test_the_machine_has_memory_and_keeps_some_for_itself() -> None:
