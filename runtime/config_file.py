@@ -56,7 +56,7 @@ def parse(
     if env:
         environments.warn_not_inherited(data, env, report)
     values: dict[str, Any] = {}
-    known: set[Fault] = set()
+    at_top: set[str] = set()
     for name in ("", *environments.names(data)):
         part = environments.merged(data, name) if name else environments.top(data)
         own = Report()
@@ -64,7 +64,7 @@ def parse(
             values = _chosen(part, given or Given(), folder, own, parsed)
         else:
             _other(part, own)
-        _add(report, own, part, known)
+        _add(report, own, part, at_top)
     if not report.errors:
         parsed.file = FileSettings(**values)
     return parsed
@@ -145,12 +145,15 @@ def _note(found: dict[str, list[str]], name: Any, path: str) -> None:
         found.setdefault(name, []).append(path)
 
 
-def _add(report: Report, own: Report, part: Environment, known: set[Fault]) -> None:
-    """An environment's faults, each once: what it inherits may have been told before."""
+def _add(report: Report, own: Report, part: Environment, at_top: set[str]) -> None:
+    """An environment's faults, but for inherited values whose fault was told of the top."""
     for fault in own.errors:
-        if fault not in known:
-            known.add(fault)
-            report.errors.append(_explained(part.located(fault), fault, part))
+        located = part.located(fault)
+        if not part.name:
+            at_top.add(fault.path)
+        elif located == fault and fault.path in at_top:
+            continue
+        report.errors.append(_explained(located, fault, part))
     for fault in own.warnings:
         located = part.located(fault)
         if located not in report.warnings:

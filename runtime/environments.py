@@ -14,7 +14,7 @@ from runtime.report import Fault, Report, did_you_mean, join
 
 TOP_ONLY = ("env", "$schema")
 NOT_INHERITED = ("vars", "secrets")
-_NAME = re.compile(r"[a-z0-9_][a-z0-9_-]*")
+NAME = r"[a-z0-9_][a-z0-9_-]*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Environment:
 
 def is_name(text: str) -> bool:
     """Whether an environment may be called so; its state folder is."""
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(NAME, text) is not None
 
 
 def names(data: dict[str, Any]) -> list[str]:

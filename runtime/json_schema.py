@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from runtime import lifecycle, models, sections
+from runtime import environments, lifecycle, models, sections
 from runtime.variables import NAME
 
 REPO = Path(__file__).resolve().parent.parent
@@ -100,6 +100,7 @@ def _environments() -> dict[str, Any]:
     return {
         "description": "Environments: [env.NAME], chosen with --env.",
         "type": "object",
+        "propertyNames": {"pattern": f"^{environments.NAME}$"},
         "additionalProperties": {"$ref": f"#/definitions/{ENVIRONMENT}"},
     }
 
