@@ -88,15 +88,19 @@ def dev(addresses: Addresses, https: bool, as_json: bool, places: Places) -> Non
     with _listener(settings) as sock, state.own(settings.state_dir, "node"):
         if https:
             settings = _with_local_tls(settings)
-        with AdminThread(settings, "dev") as admin:
+        is_live = can_show() and not as_json
+        with (
+            LiveView(settings, url_of(settings)) if is_live else nullcontext() as view,
+            AdminThread(settings, "dev") as admin,
+        ):
+            if view:
+                view.follow(admin)
             weights.ensure(settings)
             with database(settings) as db:
                 secret = demo_key(db, settings.state_dir, pepper(settings))
             start = _deploy(settings, "bulkhead dev")
-            is_live = can_show() and not as_json
-            with LiveView(settings, admin, url_of(settings)) if is_live else nullcontext():
-                watch.start()
-                _serve(start, sock, ready=lambda: _welcome(settings, secret))
+            watch.start()
+            _serve(start, sock, ready=lambda: _welcome(settings, secret))
 
 
 @click.command()

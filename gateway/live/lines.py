@@ -9,22 +9,21 @@ from rich.text import Text
 from gateway.live.words import cut, duration, tokens
 
 WIDE = 110  # columns; fewer leave less to the names
+FIGURES_WIDTH = 28
 COLOURS = {"ok": "green", "canceled": "yellow", "error": "red"}
 
 
 def request_line(event: dict[str, Any], width: int) -> Text:
     """Time, status, model or path, tenant, tokens, first token, duration; in `width` columns."""
-    model_width, tenant_width = (32, 16) if width >= WIDE else (20, 10)
+    model_width, tenant_width = (32, 16) if width >= WIDE else (18, 10)
     result = event.get("result", "")
     colour = COLOURS.get(result, "")
-    line = Text(no_wrap=True, overflow="ellipsis", end="")
+    line = Text(no_wrap=True, overflow="ellipsis")
     line.append(time_of_day(event) + " ", "dim")
     line.append(f"{event.get('status') or '-':>3} ", f"bold {colour}")
     line.append(f"{cut(what(event), model_width):<{model_width}} ")
     line.append(f"{cut(event.get('tenant_name') or '-', tenant_width):<{tenant_width}} ", "cyan")
-    if fault := trouble(event):
-        line.append(fault + " ", colour)
-    line.append(figures(event))
+    line.append_text(measured(event, colour))
     if lost := event.get("dropped"):
         line.append(f"  ({lost} before it were too many to show)", "dim")
     line.truncate(width)
@@ -45,14 +44,17 @@ def trouble(event: dict[str, Any]) -> str:
     return str(event.get("code") or "")
 
 
-def figures(event: dict[str, Any]) -> str:
-    """What was measured of it."""
+def measured(event: dict[str, Any], colour: str) -> Text:
+    """Tokens and the first of them, or what went wrong; and how long it took."""
     used = tokens(
         event.get("input_tokens"), event.get("cached_input_tokens"), event.get("output_tokens")
     )
     first = duration(event.get("ttft_ms"))
-    parts = (used, f"ttft {first}" if first else "", duration(event.get("duration_ms")))
-    return "  ".join(part for part in parts if part)
+    took = f" {duration(event.get('duration_ms')):>7}"
+    if fault := trouble(event):
+        return Text.assemble((f"{cut(fault, FIGURES_WIDTH):<{FIGURES_WIDTH}}", colour), took)
+    figures = f"{used:<16} {f'ttft {first}' if first else '':<11}"
+    return Text(f"{figures:<{FIGURES_WIDTH}}{took}")
 
 
 def time_of_day(event: dict[str, Any]) -> str:

@@ -11,11 +11,22 @@ from rich.live import Live
 from rich.text import Text
 
 
+class SteadyConsole(Console):
+    """Leaves the cursor visible: a process that is ended at once can't bring it back."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Nothing: see the class."""
+        return False
+
+
 class Screen:
-    """From `open` to `close`; what was written stays, and the panel goes."""
+    """From `open` to `close`; what was written stays, and the panel goes.
+
+    The cursor stands on an empty line below the panel: keys that are pressed are echoed there.
+    """
 
     def __init__(self, terminal: TextIO) -> None:
-        self._console = Console(
+        self._console = SteadyConsole(
             file=terminal, force_terminal=True, highlight=False, markup=False, emoji=False
         )
         self._live = Live(
@@ -50,7 +61,6 @@ class Screen:
         with self._lock:
             if self._is_open:
                 self._is_open = False
-                self._live.update(Text(""))
                 self._live.stop()
 
     def write(self, lines: Sequence[RenderableType]) -> None:
@@ -63,4 +73,4 @@ class Screen:
         """Another panel in place of the last."""
         with self._lock:
             if self._is_open:
-                self._live.update(panel, refresh=True)
+                self._live.update(Group(panel, Text("")), refresh=True)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, Self
 
 import structlog
@@ -35,10 +36,10 @@ LOG = "dev.log"
 class LiveView:
     """A context: it has the terminal while the block runs."""
 
-    def __init__(self, settings: Settings, admin: AdminThread, url: str) -> None:
+    def __init__(self, settings: Settings, url: str) -> None:
         self._settings = Deployed(settings)
-        self._admin = admin
         self._url = url
+        self._running: Future[None] | None = None
         self._began = time.monotonic()
         self._board = Board()
         self._log_file = settings.state_dir / LOG
@@ -51,12 +52,16 @@ class LiveView:
         self._screen.open()
         self._pipe.open()
         self._screen.write([Text(f"Logs are in {self._log_file}", "dim")])
-        self._running = self._admin.spawn(self._run(self._admin.hub, self._admin.node))
         return self
+
+    def follow(self, admin: AdminThread) -> None:
+        """Show what happens from now on."""
+        self._running = admin.spawn(self._run(admin.hub, admin.node))
 
     def __exit__(self, *_: object) -> None:
         """Give it back as it was."""
-        self._running.cancel()
+        if self._running:
+            self._running.cancel()
         self._pipe.close()
         self._screen.close()
 

@@ -55,6 +55,11 @@ def test_an_event_with_nothing_in_it_is_a_line_too() -> None:
     assert request_line({}, 80).plain.strip()
 
 
+def test_all_of_it_fits_an_ordinary_terminal() -> None:
+    for event in (EVENT, EVENT | {"result": "error", "code": "context_length_exceeded"}):
+        assert request_line(event, 80).plain.endswith(" 1.23 s")
+
+
 def test_columns_stand_under_each_other() -> None:
     one, other = request_line(EVENT, 80).plain, request_line(EVENT | {"model": "echo"}, 80).plain
     assert one.index("demo") == other.index("demo")
