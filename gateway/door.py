@@ -82,9 +82,10 @@ async def keep(
         door.shut()
         log.info("store_wanted", by="a restore; requests wait")
         try:
-            await _lend(door, use, database, flush)
-            with suppress(StoreUnavailable):  # requests will meet it, and tell
-                await look_again()
+            if await _lend(door, use, database, flush):
+                with suppress(StoreUnavailable):  # requests will meet it, and tell
+                    await look_again()
+                await take(use)
         finally:
             door.open()
         log.info("store_back")
@@ -98,7 +99,8 @@ async def take(use: Use) -> None:
 
 async def _lend(
     door: Door, use: Use, database: Path, flush: Callable[[], Awaitable[object]]
-) -> None:
+) -> bool:
+    """Returns when the store isn't wanted any more; whether it was let go of."""
     while is_wanted(database):
         try:
             async with asyncio.timeout(POLL_S):
@@ -110,4 +112,5 @@ async def _lend(
         use.let_go()
         while is_wanted(database):
             await asyncio.sleep(POLL_S)
-        await take(use)
+        return True
+    return False

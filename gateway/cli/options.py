@@ -7,7 +7,7 @@ import functools
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -15,9 +15,11 @@ from typing import IO, Any, TypeVar
 import click
 
 from gateway.admin.key import BadAdminKey, NoAdminKey
-from gateway.listener import PortInUse
+from gateway.archive import BackupError
+from gateway.restore import RestoreRefused
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.errors import StoreError
+from gateway.store.hold import using
 from gateway.store.migrate import migrate
 from gateway.tenants import TenantError
 from gateway.workers import GatewayFailed
@@ -26,6 +28,7 @@ from runtime.certificates import BadCertificate
 from runtime.deployments import NoDeployment
 from runtime.fault_tree import draw
 from runtime.keyring import BadRootSecret
+from runtime.listener import PortInUse
 from runtime.place import Place
 from runtime.rollout import NeedsRestart, NotApplied
 from runtime.settings import ConfigError, Settings
@@ -83,6 +86,8 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     NoDeployment: Exit.FAILED,
     NeedsRestart: Exit.FAILED,
     NotApplied: Exit.FAILED,
+    BackupError: Exit.FAILED,
+    RestoreRefused: Exit.FAILED,
     OSError: Exit.FAILED,
 }
 
@@ -213,12 +218,10 @@ def database(place: Place, *, create: bool = True) -> Iterator[sqlite3.Connectio
     if not create and not path.exists():
         raise NoState(f"{place.state_dir} holds no database; name the folder with --state")
     state.prepare(place.state_dir)
-    migrate(path)
-    db = open_for_writing(path)
-    try:
-        yield db
-    finally:
-        db.close()
+    with using(path):
+        migrate(path)
+        with closing(open_for_writing(path)) as db:
+            yield db
 
 
 def table(rows: Sequence[tuple[str, ...]], heading: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ from gateway.store.errors import StoreError
 
 POLL_S = 0.1
 _GLANCE_S = 1.0  # who looks at the mark holds it for microseconds; who restores, for longer
+_BACK_S = 2.0  # for those who let go to have it again, and know its content
 
 
 class StoreInUse(StoreError):
@@ -72,7 +73,11 @@ def is_wanted(database: Path) -> bool:
 
 @contextmanager
 def held(database: Path, patience_s: float) -> Iterator[None]:
-    """Have the store for oneself. Raises StoreInUse if that takes longer than `patience_s`."""
+    """Have the store for oneself. Raises StoreInUse if that takes longer than `patience_s`.
+
+    At the end, a gateway that had to let go is waited for: it serves from the new content then.
+    """
+    was_used = _is_used(database)
     with _open(database, "mark") as mark, _open(database, "use") as use:
         if not _lock(mark, _GLANCE_S):
             raise StoreInUse(f"Another restore of {database} is under way.")
@@ -82,6 +87,14 @@ def held(database: Path, patience_s: float) -> Iterator[None]:
                 "than that. Nothing was changed. Try again, or stop the gateway first."
             )
         yield
+    deadline = time.monotonic() + _BACK_S
+    while was_used and not _is_used(database) and time.monotonic() < deadline:
+        time.sleep(POLL_S / 10)
+
+
+def _is_used(database: Path) -> bool:
+    with _open(database, "use") as file:
+        return not _lock(file, 0)
 
 
 def _lock(file: IO[bytes], patience_s: float) -> bool:
@@ -90,7 +103,7 @@ def _lock(file: IO[bytes], patience_s: float) -> bool:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 return False
             time.sleep(POLL_S / 10)
         else:
