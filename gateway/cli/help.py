@@ -6,14 +6,15 @@ import click
 
 SECTIONS = {
     "Serve": ("dev", "serve", "gateway", "node"),
-    "Configure": ("init", "check", "secret", "deploy", "rollback", "deployments", "models"),
-    "Tenants and billing": ("tenants", "keys", "usage"),
+    "Configure": ("init", "check", "secret", "deploy", "rollback", "deployments"),
+    "Tenants and billing": ("tenants", "keys", "usage", "models"),
     "Operate": ("whoami", "hosts", "tail", "doctor", "backup", "restore", "migrate", "completion"),
 }
+SENTENCE = 200  # characters: longer than any command's first sentence
 
 
 class Sections(click.Group):
-    """A group whose help lists its commands by section."""
+    """A group whose help lists its commands by section, each with its first sentence."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See click."""
@@ -22,7 +23,7 @@ class Sections(click.Group):
         width = max(map(len, self.commands), default=0)
         for heading, names in (*SECTIONS.items(), ("Other", others)):
             rows = [
-                (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
+                (name.ljust(width), command.get_short_help_str(SENTENCE))
                 for name in names
                 if (command := self.get_command(ctx, name)) and not command.hidden
             ]
