@@ -185,7 +185,7 @@ def _take(
 @contextmanager
 def _sink(path: Path | None) -> Iterator[IO[bytes]]:
     if path is not None:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     else:
         handle = os.open(os.devnull, os.O_WRONLY)
