@@ -25,11 +25,11 @@ from granian.server import MPServer
 from granian.server.mp import WorkerProcess
 from starlette.types import ASGIApp
 
-from gateway.listener import BACKLOG
 from gateway.parent import Parent, Word
 from gateway.renewal import Offer, Renewal
 from gateway.tls_files import TlsFiles, TlsFolder
 from gateway.workers import Workers
+from runtime.listener import BACKLOG
 from runtime.sections import FileSettings
 
 log = structlog.get_logger()

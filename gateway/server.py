@@ -21,11 +21,11 @@ from typing import IO
 import structlog
 
 from gateway.deployed import Deployed
-from gateway.listener import listen
 from gateway.processes import Server
 from gateway.renewal import Offer, Renewal
 from gateway.tls_files import TlsFolder
 from runtime import certificates, reload, state
+from runtime.listener import listen
 from runtime.node import Node
 from runtime.reload import Start
 from runtime.running import Sign

@@ -11,12 +11,14 @@ left in a pooled connection would reach the next caller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
 import httpx
 
+from runtime.certificates import BadCertificate
 from runtime.host import KEEP_ALIVE_S as HOST_KEEP_ALIVE_S
 
 # An idle connection is given up before its server would: a request that meets the server's close
@@ -62,10 +64,23 @@ class Reply:
 
 
 class Transport(httpx.AsyncBaseTransport):
-    """Connections to one upstream: a URL, or a unix socket."""
+    """Connections to one upstream: a URL, or a unix socket.
 
-    def __init__(self, socket: str = "", *, connect_s: float = 5.0) -> None:
+    `tls` is asked for each request, and may raise BadCertificate. `keep_alive_s` is how long an
+    idle connection of ours to a URL is kept.
+    """
+
+    def __init__(
+        self,
+        socket: str = "",
+        *,
+        connect_s: float = 5.0,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        keep_alive_s: float = FOREIGN_KEEP_ALIVE_S,
+    ) -> None:
         self._socket = socket
+        self._tls = tls
+        self._keep_alive_s = keep_alive_s
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         self._session: aiohttp.ClientSession | None = None
         self._in_flight = 0
@@ -75,7 +90,7 @@ class Transport(httpx.AsyncBaseTransport):
         if self._socket:
             idle_s = HOST_KEEP_ALIVE_S / 2
             return aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=idle_s)
-        return aiohttp.TCPConnector(limit=0, keepalive_timeout=FOREIGN_KEEP_ALIVE_S)
+        return aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keep_alive_s)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:  # made on first use: a session belongs to the running loop
@@ -109,13 +124,24 @@ class Transport(httpx.AsyncBaseTransport):
     ) -> AsyncIterator[Reply]:
         try:
             response = await self._open_session().request(
-                method, url, headers=PLAIN | dict(headers), data=body, allow_redirects=False
+                method,
+                url,
+                headers=PLAIN | dict(headers),
+                data=body,
+                allow_redirects=False,
+                ssl=self._tls() if self._tls else True,
             )
+        except BadCertificate as fault:
+            raise ConnectFailed(str(fault)) from None
+        except aiohttp.ClientSSLError as fault:
+            raise ConnectFailed(_refusal_of(fault)) from None
         except aiohttp.ClientConnectorError as fault:
             raise ConnectFailed(str(fault.os_error.strerror or type(fault).__name__)) from None
         except aiohttp.ConnectionTimeoutError:
             raise ConnectFailed("no connection in time") from None
         except aiohttp.ClientError as fault:
+            if isinstance(fault.__cause__, ssl.SSLError):  # it refuses our certificate: TLS 1.3
+                raise ConnectFailed(_refusal_of(fault)) from None  # tells so after the handshake
             raise Broken(type(fault).__name__) from None
         try:
             yield Reply(response)
@@ -151,6 +177,13 @@ class Transport(httpx.AsyncBaseTransport):
         if session is not None:
             await session.close()
             await asyncio.sleep(0)  # let aiohttp's transports see the close
+
+
+def _refusal_of(fault: aiohttp.ClientError) -> str:
+    """Why there is no TLS between us, as OpenSSL puts it."""
+    causes = (fault.__cause__, getattr(fault, "certificate_error", None), *fault.args)
+    found = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
+    return str(found or fault)
 
 
 class _Body(httpx.AsyncByteStream):

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import structlog
 from starlette.types import Message, Scope, Send
 
-from gateway.listener import stop_accepting
 from gateway.parent import Parent, Word, ignore
+from runtime.listener import stop_accepting
 from runtime.sections import FileSettings
 
 log = structlog.get_logger()

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
@@ -30,6 +32,7 @@ WARN_S = 14 * 24 * 3600  # an expiry that is nearer than this is a warning
 OTHERS_MAY_READ = 0o004
 PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL)
 
+T = TypeVar("T", ServerTls, ClientTls)
 Fault = tuple[str, str]  # the key of the config's `tls` table, and a sentence
 
 
@@ -87,6 +90,12 @@ def load(
 def read(tls: ServerTls | ClientTls, folder: Path, now: datetime.datetime | None = None) -> Found:
     """Look at every file, whatever is wrong with the others."""
     return _Reading(folder, now or datetime.datetime.now(datetime.UTC)).of(tls)
+
+
+def absolute(tls: T, folder: Path) -> T:
+    """The same with paths that start nowhere."""
+    names = [name for name in ("cert", "key", "ca", "client_ca") if getattr(tls, name, "")]
+    return msgspec.structs.replace(tls, **{n: str(folder / getattr(tls, n)) for n in names})
 
 
 def contents(tls: ServerTls | ClientTls, folder: Path) -> tuple[bytes | None, ...]:

@@ -27,9 +27,9 @@ from gateway.admin.node_client import NodeClient
 from gateway.admin.status import Process
 from gateway.admin.tls import AdminTls
 from gateway.deployed import Deployed
-from gateway.listener import PortInUse, bind, listen
 from runtime import settings as config, state
 from runtime.host import HostServer
+from runtime.listener import PortInUse, bind, listen
 from runtime.settings import Settings
 
 log = structlog.get_logger()

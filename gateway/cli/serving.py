@@ -20,12 +20,12 @@ from gateway.cli.accounts import pepper
 from gateway.cli.options import Places, database, load, locate, places
 from gateway.cli.watching import Watch
 from gateway.demo import demo_key
-from gateway.listener import bind
 from gateway.live.view import LiveView, can_show
 from gateway.server import NodeThread, keep_hosts, node_of, run_gateway
 from gateway.workers import GatewayFailed
 from runtime import logs, reload, state, weights
 from runtime.deployments import Deployments
+from runtime.listener import bind
 from runtime.reload import Start
 from runtime.rollout import by
 from runtime.running import running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -77,8 +78,9 @@ Answer = Callable[[Exchange], Awaitable[None]]
 class Upstream:
     """The server. `answer` is called for each request; `asked` remembers them."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, scheme: str = "http") -> None:
         self.answer = answer
+        self._scheme = scheme
         self.asked: list[Exchange] = []
         self.connections = 0
         self.port = 0
@@ -86,7 +88,7 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -121,13 +123,15 @@ async def _read(
 
 
 @asynccontextmanager
-async def upstream(answer: Answer, *, path: str = "") -> AsyncIterator[Upstream]:
-    """The server on a port of its own, or on a unix socket."""
-    found = Upstream(answer)
+async def upstream(
+    answer: Answer, *, path: str = "", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Upstream]:
+    """The server on a port of its own, over TLS or not, or on a unix socket."""
+    found = Upstream(answer, scheme="https" if tls else "http")
     if path:
         server = await asyncio.start_unix_server(found._serve, path)
     else:
-        server = await asyncio.start_server(found._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(found._serve, "127.0.0.1", 0, ssl=tls)
         found.port = server.sockets[0].getsockname()[1]
     try:
         yield found

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from gateway import listener as module
-from gateway.listener import PortInUse, bind, listen, stop_accepting
+from runtime import listener as module
+from runtime.listener import PortInUse, bind, listen, stop_accepting
 from tests.stack import free_port
 
 
