@@ -61,7 +61,7 @@ def tail(  # noqa: PLR0913 - one argument an option
     query += [("sampling_rate", str(sampling_rate))]
     show = shown_as(form or ("pretty" if sys.stdout.isatty() else "json"))
     try:
-        for event in events(lambda: admin_server(places), query, time.sleep):
+        for event in events(lambda: stream(admin_server(places), query), time.sleep):
             show(event)
     except KeyboardInterrupt:
         return
@@ -78,16 +78,13 @@ def shown_as(form: str) -> Callable[[Event], None]:
 
 
 def events(
-    find: Callable[[], Server], query: list[tuple[str, str]], sleep: Callable[[float], None]
+    connect: Callable[[], Iterator[Event | None]], sleep: Callable[[float], None]
 ) -> Iterator[Event]:
-    """Events without end. Raises what the first attempt does; after it, tries again and again.
-
-    `find` says where to ask; a Bulkhead that was started anew may listen elsewhere.
-    """
+    """Events without end. Raises what the first attempt does; after it, tries again and again."""
     failures, connected = 0, False
     while True:
         try:
-            for event in stream(find(), query):
+            for event in connect():
                 failures, connected = 0, True
                 if event is not None:
                     yield event

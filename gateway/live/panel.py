@@ -68,7 +68,7 @@ def _count(number: int | None) -> str:
 def _rule(title: Sequence[str], width: int) -> Rule:
     told = title[0] if title else ""
     for part in title[1:]:
-        if len(told) + len(part) + 8 > width:
+        if len(told) + len(part) + 5 > width - 6:
             break
         told += f"  ·  {part}"
     return Rule(Text(cut(told, max(1, width - 6))), style="dim", align="left")

@@ -1,0 +1,80 @@
+"""How commands call a running Bulkhead, and what they say when it doesn't go well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway import keys
+from gateway.admin import address
+from gateway.admin.address import Address
+from gateway.admin.key import NoAdminKey, ensure
+from gateway.cli.calling import Server, admin_server, check, reason
+from gateway.cli.options import Declined, Places, Refused, Unreachable
+from tests.stack import fake_config, free_port
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    for name in ("BULKHEAD_ADMIN_URL", "BULKHEAD_ADMIN_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "bulkhead.toml").write_text(fake_config())
+    (tmp_path / "state").mkdir(mode=0o700)
+    return Places(config=tmp_path / "bulkhead.toml", state_dir=tmp_path / "state")
+
+
+def test_it_is_where_the_process_that_listens_has_said(places: Places) -> None:
+    assert places.state_dir
+    key = ensure(places.state_dir)
+    with pytest.raises(Unreachable, match=r"no admin API is open for .*--state"):
+        admin_server(places)
+    address.publish(places.state_dir, Address(url="http://127.0.0.1:1"))
+    found = admin_server(places)
+    assert (found.url, found.key) == ("http://127.0.0.1:1", key)
+    assert key not in repr(found)
+    address.withdraw(places.state_dir)
+    address.withdraw(places.state_dir)
+    with pytest.raises(Unreachable):
+        admin_server(places)
+
+
+def test_a_config_with_faults_is_no_obstacle(places: Places) -> None:
+    assert places.config
+    assert places.state_dir
+    ensure(places.state_dir)
+    address.publish(places.state_dir, Address(url="http://127.0.0.1:1"))
+    places.config.write_text('[[models]]\nid = 7\n[server]\nport = "x"\n')
+    assert admin_server(places).url == "http://127.0.0.1:1"
+
+
+def test_the_environment_wins(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BULKHEAD_ADMIN_URL", "https://far.example:8788/")
+    with pytest.raises(NoAdminKey):
+        admin_server(places)
+    key = keys.mint(keys.ADMIN_PREFIX)
+    monkeypatch.setenv("BULKHEAD_ADMIN_KEY", key)
+    found = admin_server(places)
+    assert (found.url, found.key) == ("https://far.example:8788", key)
+
+
+def test_nobody_answers() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(Unreachable, match=url):
+        Server(url, "k").ask("GET", "/x")
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"), [(401, Refused), (403, Refused), (404, Declined), (503, Declined)]
+)
+def test_an_error_is_told_in_its_own_words(status: int, fault: type[Exception]) -> None:
+    with pytest.raises(fault, match="the reason"):
+        check(httpx.Response(status, json={"detail": "the reason"}), "u")
+    with pytest.raises(fault, match="the reason"):
+        check(httpx.Response(status, json={"error": {"message": "the reason"}}), "u")
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"error": "x"}', b'"text"'])
+def test_an_answer_of_somebody_else_has_its_status_for_a_reason(body: bytes) -> None:
+    assert reason(httpx.Response(404, content=body)) == "Not Found"

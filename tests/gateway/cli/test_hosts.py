@@ -1,0 +1,42 @@
+"""`bulkhead hosts list` for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import to_builtins
+
+from gateway.cli.hosts import as_text
+from runtime.node_wire import HostState, HostView, ModelState, ModelView
+
+
+def told(models: list[ModelView], hosts: list[HostView], now: float = 1000) -> list[str]:
+    as_json: list[dict[str, Any]] = [to_builtins(model) for model in models]
+    as_json.append({"id": "far", "state": "attached", "url": "http://far.example/v1"})
+    return as_text(as_json, [to_builtins(host) for host in hosts], now).splitlines()
+
+
+def test_models_and_hosts_are_two_tables() -> None:
+    model = ModelView(id="echo", state=ModelState.READY, hosts=1, max_hosts=3, in_flight=2)
+    host = HostView(
+        id="host-1", model="echo", state=HostState.READY, pid=7, since=940, rss_bytes=48_000_000
+    )
+    lines = [line.split() for line in told([model], [host])]
+    assert lines[1] == ["echo", "ready", "1/3", "2", "0", "0"]
+    assert lines[2][-1] == "http://far.example/v1"
+    assert lines[5] == ["host-1", "echo", "ready", "1", "min", "7", "0", "48", "MB"]
+
+
+def test_without_hosts_there_is_one_table() -> None:
+    assert len(told([ModelView(id="a", state=ModelState.COLD)], [])) == 3
+
+
+def test_a_failure_says_why_and_until_when() -> None:
+    failed = ModelView(
+        id="a", state=ModelState.FAILED, failures=5, reason="no\nmemory " + "x" * 99, retry_at=1090
+    )
+    line = told([failed], [])[1]
+    assert "no memory xxx" in line
+    assert line.endswith("… (again in 1 min)")
+    waiting = ModelView(id="a", state=ModelState.WAITING_FOR_MEMORY, waiting=4)
+    assert "waiting for memory" in told([waiting], [])[1]
