@@ -91,7 +91,7 @@ def _chosen(
     for name, paths in _named_secrets(data).items():
         parsed.secrets[name] = [part.where(path) for path in paths]
     if folder is not None:
-        preflight.check(data, values, folder, report)
+        preflight.check(data, folder, report)
     return values
 
 

@@ -1,4 +1,4 @@
-"""What can be known before a start by looking outside the file: certificates, cards, memory.
+"""What can be known before a start by looking outside the file: certificates and cards.
 
 Asked when a file is about to be used, and never of what is deployed already: a certificate that has
 expired since must not keep a process from starting again.
@@ -13,17 +13,15 @@ from typing import Any
 from runtime import certificates
 from runtime.cards import card_of
 from runtime.check import convert
-from runtime.footprint import memory_faults
-from runtime.models import ClientTls, ModelSettings
+from runtime.models import ClientTls
 from runtime.report import Report
-from runtime.sections import HostSettings, ServerTls
+from runtime.sections import ServerTls
 
 
-def check(data: dict[str, Any], found: dict[str, Any], folder: Path, report: Report) -> None:
+def check(data: dict[str, Any], folder: Path, report: Report) -> None:
     """Add to `report` what is wrong. Relative paths start at `folder`.
 
-    `data` is what the file says, `found` what was good of it: None stands for what wasn't. A fault
-    in one key of a table doesn't hide what another one names.
+    `data` is what the file says, good or bad: a fault in one key doesn't hide what another names.
     """
     for path, kind, table in _tables(data):
         tls = convert(kind, table, Report())
@@ -37,10 +35,6 @@ def check(data: dict[str, Any], found: dict[str, Any], folder: Path, report: Rep
         card, source = model.get("card", ""), model.get("source", "")
         if isinstance(card, str) and isinstance(source, str):
             card_of(card, source, folder, report, f"models[{i}].card")
-    models: tuple[ModelSettings | None, ...] = found.get("models") or ()
-    hosts = found.get("hosts") or HostSettings()
-    for path, message in memory_faults(models, hosts.memory_bytes):
-        report.error(path, message)
 
 
 def _tables(data: dict[str, Any]) -> Iterator[tuple[str, type[ServerTls | ClientTls], Any]]:
