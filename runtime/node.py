@@ -71,7 +71,7 @@ class Node:
             else:
                 self._pools[model] = Pool(model, found, self._spec, self._around)
         for model in self._pools.keys() - terms.keys():
-            self._pools[model].is_removed = True
+            self._pools[model].remove(time.monotonic())
         self._note_change()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -111,7 +111,7 @@ class Node:
             version=self.board.version,
             deployment=self._deployment,
             hosts=[life.view for pool in pools for life in pool.lives],
-            models=[pool.view() for pool in pools if not pool.is_removed],
+            models=[pool.view() for pool in pools],
         )
 
     def restart(self, model: str) -> bool:
@@ -142,7 +142,7 @@ class Node:
         for model, pool in list(self._pools.items()):
             pool.load = loads.get(model, NOTHING)
             pool.settle(now)
-            if pool.is_removed and not pool.lives:
+            if pool.is_over(now):
                 del self._pools[model]
         shares = share(
             self._budget,

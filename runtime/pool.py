@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import structlog
@@ -32,6 +33,7 @@ from runtime.sharing import Ask, Holder
 log = structlog.get_logger()
 
 IDLE, REPLACED, REMOVED, STOPPING = "idle", "replaced", "removed", "the node stops"
+LINGER_S = 5.0  # after a model's removal, for gateways to hear of it
 
 
 class Recipe(NamedTuple):
@@ -77,7 +79,8 @@ class Pool:
         self.model = model
         self.terms = terms
         self.load = Load()
-        self.is_removed = False  # its hosts end, and nothing starts
+        self.is_removed = False
+        self._lingers_until = 0.0
         self._spec = spec
         self._around = around
         self._kept: list[Kept] = []
@@ -94,6 +97,22 @@ class Pool:
         self.terms, self.is_removed = terms._replace(recipe=recipe), False
         self._failures.clear()
 
+    def remove(self, now: float) -> None:
+        """The configuration has no such model any more: nothing is kept, and this will be over.
+
+        Gateways hear of a deployment when we do, not before: a request that one of them has taken
+        in already is owed its answer, by a host that starts for it if there is none.
+        """
+        self.is_removed = True
+        self._lingers_until = now + LINGER_S
+        policy = replace(self.terms.policy, min_hosts=0, idle_timeout_s=LINGER_S)
+        self.terms = self.terms._replace(policy=policy)
+
+    def is_over(self, now: float) -> bool:
+        """Whether the model is gone, and all of its last requests with it."""
+        is_last = self.is_removed and now >= self._lingers_until
+        return is_last and not (self.load.waiting or self._kept)
+
     def restart(self) -> None:
         """Forget failures, and have every host replaced."""
         recipe = self.terms.recipe
@@ -108,7 +127,7 @@ class Pool:
     @property
     def promised(self) -> int:
         """The hosts that it keeps, whatever others need."""
-        return 0 if self.is_removed or self.terms.misfit else self.terms.policy.min_hosts
+        return 0 if self.terms.misfit else self.terms.policy.min_hosts
 
     def state(self) -> ModelState:
         """What a request can expect."""
@@ -142,8 +161,6 @@ class Pool:
         live = self._live()
         if any(k.life.ready_at and now - k.life.ready_at >= HEALTHY_S for k in live):
             self._failures.clear()
-        if self.is_removed:
-            self._retire(live, REMOVED)
         self._stop_idle(now)
         self._stop_replaced()
         self._failures.holds_back(now)
@@ -205,7 +222,6 @@ class Pool:
 
     async def stop(self, limit_s: float) -> None:
         """End all hosts; what runs may take so long. Returns when they are gone."""
-        self.is_removed = True
         for kept in self._kept:
             kept.life.retire(STOPPING, limit_s)
         if self._kept:
@@ -228,8 +244,6 @@ class Pool:
         return max(self.load.in_flight, sum(kept.life.view.in_flight for kept in self._live()))
 
     def _needed(self) -> int:
-        if self.is_removed:
-            return 0
         load = Load(self.load.waiting, self._in_flight(), self.load.tokens)
         return hosts_needed(self.terms.policy, load)
 
@@ -238,7 +252,7 @@ class Pool:
         self._slack = slack_after(self._slack, len(live), self._needed(), now)
         if count := hosts_to_stop(self._slack, len(live), self.terms.policy, now):
             self._slack = None
-            self._retire(self._least_busy()[:count], IDLE)
+            self._retire(self._least_busy()[:count], REMOVED if self.is_removed else IDLE)
 
     def _stop_replaced(self) -> None:
         """As many old hosts as ready new ones can stand in for."""

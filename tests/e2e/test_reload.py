@@ -230,6 +230,24 @@ def test_a_removed_model_ends_what_runs_and_takes_no_more(stack: Stack) -> None:
         assert text.endswith("data: [DONE]\n\n")
 
 
+def test_a_request_that_waits_for_a_host_of_a_removed_model_is_answered(stack: Stack) -> None:
+    """And then there is no such host any more."""
+    slow = '[[models]]\nid = "slow"\nengine = "fake"\noptions = { start_s = 3 }\n'
+    deploy(stack, Wanted().text(slow))
+    answers: list[httpx.Response] = []
+    with stack.client() as client:
+        body = BODY | {"model": "slow"}
+        asking = threading.Thread(
+            target=lambda: answers.append(client.post("/v1/completions", json=body))
+        )
+        asking.start()
+        until(lambda: len(stack.children("runtime.host")) == 2, "its host starts")
+        deploy(stack, Wanted().text())
+        asking.join()
+    assert answers[0].status_code == 200, answers[0].text
+    until(lambda: len(stack.children("runtime.host")) == 1, "its host is gone")
+
+
 def test_a_worker_killed_while_the_file_is_bad_comes_back_with_what_was_deployed(
     stack: Stack,
 ) -> None:

@@ -433,12 +433,31 @@ async def test_a_new_configuration_leaves_alone_what_it_doesn_t_change(tmp_path:
         same = structs.replace(one, default_max_tokens=512, max_hosts=2, owned_by="other")
         node.node.apply(settings(tmp_path, model("new", min_hosts=1), same), 2)
         await node.ready(model="new")
-        await node.until(lambda told: len(told["hosts"]) == 2)
+        await node.until(lambda told: [m["id"] for m in told["models"]] == ["one", "new"])
         told = await node.told()
-        assert [m["id"] for m in told["models"]] == ["one", "new"]
+        assert len(told["hosts"]) == 2
         assert [h["id"] for h in ready(told, "one")] == [kept["id"]]
         node.node.apply(settings(tmp_path, one, gone), 3)
         await node.ready(model="gone")
+
+
+async def test_a_request_that_came_before_its_model_s_removal_still_gets_a_host(
+    tmp_path: Path,
+) -> None:
+    """Its gateway may hear of the removal a moment later than the node."""
+    gone = model("gone", options={"start_s": 0.5})
+    async with running(settings(tmp_path, WARM, gone)) as node:
+        await node.demand(gone=1)
+        await node.until(lambda told: state_of(told, "gone") == "starting", gone=1)
+        node.node.apply(settings(tmp_path, WARM), 2)
+        await node.ready(model="gone", gone=1)
+        await node.demand()
+        await node.until(lambda told: [m["id"] for m in told["models"]] == ["echo"])
+        node.node.apply(settings(tmp_path, WARM, gone), 3)
+        node.node.apply(settings(tmp_path, WARM), 4)
+        await node.ready(model="gone", gone=1)  # also one that was cold
+        await node.demand()
+        await node.until(lambda told: [m["id"] for m in told["models"]] == ["echo"])
 
 
 async def test_a_changed_model_gets_its_new_host_before_the_old_one_goes(tmp_path: Path) -> None:
