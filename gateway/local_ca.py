@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from runtime import certificates
 from runtime.certificates import BadCertificate
-from runtime.settings import local_tls
+from runtime.overrides import local_tls
 
 DAY = datetime.timedelta(days=1)
 CA_DAYS = 3650

@@ -14,15 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from runtime import config_file, dev_vars, environments
+from runtime import config_file, dev_vars, environments, overrides
 from runtime.config_file import Given, Parsed
 from runtime.deployments import Origin
 from runtime.fault_tree import draw
-from runtime.kinds import MAX_PORT
 from runtime.place import Caller, Place, find_config, project_folder, shown
 from runtime.report import Report
 from runtime.secret_values import KnownSecret, known, resolve, sources
-from runtime.sections import FileSettings, ServerTls
+from runtime.sections import FileSettings
 from runtime.vault import Vault
 
 
@@ -114,6 +113,28 @@ def load(  # noqa: PLR0913 - one argument an option, and two for tests
     return _settings(parse, text, origin, place, is_dev, environ)
 
 
+def peek(
+    config: Path | None = None,
+    state_dir: Path | None = None,
+    *,
+    env: str | None = None,
+    variables: tuple[str, ...] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """What the file says, for who won't serve by it: no secret is needed, and `.dev.vars` count."""
+    environ = os.environ if environ is None else environ
+    place = locate(config, state_dir, env=env, environ=environ)
+    origin = Origin(config_path=place.config_path, env=place.env, variables=variables)
+    text = _read(Path(place.config_path)) if place.config_path else _built_in()
+
+    def parse(given: Given) -> Parsed:
+        parsed = config_file.parse(text, place.env, given)
+        parsed.secrets.clear()
+        return parsed
+
+    return _settings(parse, text, origin, place, True, environ)[0]
+
+
 def load_text(
     text: bytes | str,
     origin: Origin,
@@ -159,12 +180,12 @@ def _settings(
     report.errors += found.errors
     vault = Vault(place.state_dir, place.root_secret)
     secrets = resolve(parsed.secrets, sources(environ, local, vault), report)
-    _check_ports(environ, report)
+    overrides.check(environ, report)
     if parsed.file is None or report.errors:
         raise ConfigError(place.source, report)
     settings = Settings(
         **msgspec.structs.asdict(place),
-        file=_with_environment(parsed.file, environ),
+        file=overrides.apply(parsed.file, environ),
         variables=origin.variables,
         text=text if isinstance(text, str) else text.decode(),
         dev=dev,
@@ -229,11 +250,6 @@ def parent_said() -> tuple[Path, bool]:
     return Path(os.environ["BULKHEAD_STATE"]), os.environ.get("BULKHEAD_DEV") == "1"
 
 
-def local_tls(folder: str) -> ServerTls:
-    """The certificate that `dev --https` has made in this folder."""
-    return ServerTls(cert=f"{folder}/cert.pem", key=f"{folder}/key.pem")
-
-
 def _path_from(env: Mapping[str, str], name: str) -> Path | None:
     return Path(env[name]) if env.get(name) else None
 
@@ -268,29 +284,3 @@ def _check_environment(text: bytes | str, chosen: str, path: Path | None) -> Non
         environments.check_choice(data or {}, chosen, report)
     if report.errors:
         raise ConfigError(shown(str(path or "")), report)
-
-
-def _check_ports(env: Mapping[str, str], report: Report) -> None:
-    for name, least in (("BULKHEAD_PORT", 1), ("BULKHEAD_ADMIN_PORT", 0)):
-        text = env.get(name, "")
-        if text and not (text.isascii() and text.isdigit() and least <= int(text) <= MAX_PORT):
-            report.error(name, f"expected a port, found {text[:40]!r}")
-
-
-def _with_environment(file: FileSettings, env: Mapping[str, str]) -> FileSettings:
-    """What the environment says of the listeners wins over the file."""
-    server, admin = file.server, file.admin
-    return msgspec.structs.replace(
-        file,
-        server=msgspec.structs.replace(
-            server,
-            host=env.get("BULKHEAD_HOST") or server.host,
-            port=int(env.get("BULKHEAD_PORT") or server.port),
-            tls=local_tls(env["BULKHEAD_TLS"]) if env.get("BULKHEAD_TLS") else server.tls,
-        ),
-        admin=msgspec.structs.replace(
-            admin,
-            host=env.get("BULKHEAD_ADMIN_HOST") or admin.host,
-            port=int(env.get("BULKHEAD_ADMIN_PORT") or admin.port),
-        ),
-    )

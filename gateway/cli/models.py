@@ -12,7 +12,7 @@ import click
 from gateway.catalog import US, catalog_of
 from gateway.cli.accounts import as_json
 from gateway.cli.calling import Server
-from gateway.cli.options import Declined, Places, load, places, table
+from gateway.cli.options import Declined, Places, peek, places, table
 from gateway.cli.whoami import public_server
 from gateway.clock import SYSTEM_CLOCK
 from gateway.errors import ModelNotFound
@@ -64,7 +64,7 @@ def schema(model: str, as_json: bool, places: Places) -> None:
     if server:
         found = server.ask("GET", f"/v1/models/{quote(model, safe='/@')}/schema")["endpoints"]
     else:
-        settings = load(places)
+        settings = peek(places)
         try:
             catalog_of(settings.file.models, {}).deployment(model, SYSTEM_CLOCK.now_us())
         except ModelNotFound:
@@ -88,7 +88,7 @@ def gateway_of(places: Places) -> Server | None:
 
 def offline(places: Places, query: dict[str, str]) -> list[Record]:
     """The records that a gateway with this configuration would tell of, at list prices."""
-    settings, filters = load(places), filters_of(query)
+    settings, filters = peek(places), filters_of(query)
     return [whole(shown) for shown in shown_by(settings) if filters.fit(shown)]
 
 

@@ -199,6 +199,11 @@ def load(places: Places, *, dev: bool | None = None) -> Settings:
     return settings
 
 
+def peek(places: Places) -> Settings:
+    """The settings for a command that serves nothing: no secret is needed."""
+    return config.peek(places.config, places.state_dir, env=places.env, variables=places.variables)
+
+
 def locate(places: Places) -> Place:
     """Where to work, for commands that don't need what the config file says: it may be at fault."""
     return config.locate(places.config, places.state_dir, env=places.env)

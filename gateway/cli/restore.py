@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.cli.accounts import as_json
 from gateway.cli.backup import STDIO, record, summary
-from gateway.cli.options import Places, load, locate, whereabouts
+from gateway.cli.options import Places, locate, peek, whereabouts
 from gateway.prices import format_pico
 from gateway.restore import LOSES, Done, Plan, RestoreRefused, prepared
 from gateway.store.backup import Lost
@@ -122,7 +122,7 @@ def _record(plan: Plan, done: Done | None) -> dict[str, object]:
 
 def _drain_s(places: Places) -> float:
     try:
-        return load(places).file.server.drain_s
+        return peek(places).file.server.drain_s
     except ConfigError:
         return DRAIN_S
 

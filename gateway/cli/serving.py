@@ -26,10 +26,11 @@ from gateway.workers import GatewayFailed
 from runtime import logs, reload, state, weights
 from runtime.deployments import Deployments
 from runtime.listener import bind
+from runtime.overrides import local_tls
 from runtime.reload import Start
 from runtime.rollout import by
 from runtime.running import running
-from runtime.settings import Settings, local_tls
+from runtime.settings import Settings
 
 deployed_option = click.option(
     "--deployed",

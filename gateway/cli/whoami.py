@@ -9,7 +9,7 @@ import click
 
 from gateway.cli.accounts import as_json, when
 from gateway.cli.calling import Server, admin_server
-from gateway.cli.options import NoState, Places, load, places
+from gateway.cli.options import NoState, Places, peek, places
 from gateway.cli.serving import url_of
 from runtime import settings as config
 
@@ -46,7 +46,7 @@ def public_server(places: Places) -> Server:
     given = config.caller()
     if given.url and given.api_key:
         return Server(given.url, given.api_key)
-    settings = load(places)
+    settings = peek(places)
     demo_key = settings.state_dir / "demo-key"
     if not given.api_key and not demo_key.exists():
         raise NoState(

@@ -11,7 +11,7 @@ from cryptography import x509
 
 from gateway.local_ca import CA_DAYS, LEAF_DAYS, RENEW_DAYS, ensure, names_here
 from runtime import certificates
-from runtime.settings import local_tls
+from runtime.overrides import local_tls
 from tests.authority import DAY
 
 NAMES = ("localhost", "127.0.0.1", "::1", "here")

@@ -322,3 +322,14 @@ def test_sources_are_asked_in_their_order_and_no_further(tmp_path: Path) -> None
     assert dict(found) == {"A": "1"}
     names = [source.name for source in sources({}, {}, Vault(tmp_path))]
     assert names == ["environment", ".dev.vars", "vault"]
+
+
+def test_a_look_at_the_file_needs_no_secret(tmp_path: Path) -> None:
+    """`bulkhead models` and the like: they serve nothing, so they work where `dev` does."""
+    path = project(tmp_path, '[vars]\nA = "x"\n' + ATTACHED + 'owned_by = "${A}${B}"\n')
+    (tmp_path / ".dev.vars").write_text("B=y\n")
+    settings = config.peek(path, environ={})
+    assert settings.file.models[0].owned_by == "xy"
+    assert dict(settings.secrets) == {}
+    with pytest.raises(ConfigError):
+        config.peek(project(tmp_path, "[server]\nport = 0\n"), environ={})
