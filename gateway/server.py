@@ -24,7 +24,7 @@ from gateway.deployed import Deployed
 from gateway.processes import Server
 from gateway.renewal import Offer, Renewal
 from gateway.tls_files import TlsFolder
-from runtime import certificates, reload, state
+from runtime import certificates, logs, reload, state
 from runtime.listener import listen
 from runtime.node import Node
 from runtime.reload import Start
@@ -47,7 +47,9 @@ async def keep_hosts(node: Node, start: Start, stop: asyncio.Event) -> None:
 
     async def apply(settings: Settings, number: int) -> None:
         node.apply(settings, number)
+        logs.set_level(settings.file.observability.level)
 
+    logs.set_level(start.settings.file.observability.level)
     sign = Sign(start.settings.state_dir, "node", dev=start.settings.dev)
     async with reload.following(start, sign, apply):
         await node.run(stop)

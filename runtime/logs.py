@@ -9,13 +9,27 @@ import sys
 import msgspec
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
+from structlog.typing import EventDict
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
-def configure(level: str = "info") -> None:
+class _Threshold:
+    """The least level that is written. Loggers are cached, so they ask for it each time."""
+
+    least = LEVELS["info"]
+
+
+def set_level(level: str) -> None:
+    """From now on this process writes what is at least so important."""
+    _Threshold.least = LEVELS[level]
+
+
+def configure() -> None:
     """Set up logging for this process, once, at its start."""
-    threshold = getattr(logging, level.upper())
     structlog.configure(
         processors=[
+            _drop_below,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -23,13 +37,19 @@ def configure(level: str = "info") -> None:
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=_encode),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def _drop_below(_: object, name: str, event: EventDict) -> EventDict:
+    if LEVELS[name] < _Threshold.least:
+        raise structlog.DropEvent
+    return event
 
 
 class JsonFormatter(logging.Formatter):

@@ -34,3 +34,30 @@ def test_a_traceback_in_the_log_shows_no_values_of_variables() -> None:
     frames = [frame["name"] for frame in fault["exception"][0]["frames"]]
     assert frames == ["<module>", "fail"]
     assert "canary" not in done.stderr
+
+
+LEVELS = """
+import structlog
+from runtime import logs
+logs.configure()
+log = structlog.get_logger()
+def tell(when):
+    for level in ("debug", "info", "warning", "error", "exception"):
+        getattr(log, level)(f"{when} {level}")
+tell("first")
+logs.set_level("error")
+tell("quiet")
+logs.set_level("debug")
+tell("loud")
+"""
+
+
+def test_the_level_changes_while_loggers_are_in_use() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEVELS], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == [
+        "first info", "first warning", "first error", "first exception",
+        "quiet error", "quiet exception",
+        "loud debug", "loud info", "loud warning", "loud error", "loud exception",
+    ]  # fmt: skip
