@@ -7,11 +7,14 @@ its last answer has ended.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from gateway.catalog import Deployment
 from gateway.placement import Place
 from gateway.transport import Transport
+from runtime.models import ClientTls
+from runtime.tls import Followed
 
 
 class Way(NamedTuple):
@@ -19,11 +22,17 @@ class Way(NamedTuple):
 
     url: str
     connect_s: float
+    tls: ClientTls
+
+    def open(self) -> Transport:
+        """Its transport, which follows the certificate files."""
+        tls = Followed(self.tls, Path("/")) if self.tls != ClientTls() else None
+        return Transport(connect_s=self.connect_s, tls=tls)
 
 
 def way_to(deployment: Deployment, connect_s: float) -> Way:
     """How the server of a deployment is reached."""
-    return Way(deployment.url, connect_s)
+    return Way(deployment.url, connect_s, deployment.tls)
 
 
 class AttachedServers:
@@ -38,7 +47,9 @@ class AttachedServers:
         way = way_to(deployment, connect_s)
         place = self._places.get((deployment.id, way))
         if place is None:
-            transport = self._transports.setdefault(way, Transport(connect_s=way.connect_s))
+            if way not in self._transports:
+                self._transports[way] = way.open()
+            transport = self._transports[way]
             place = Place(deployment.id, deployment.url, transport)
             self._places[deployment.id, way] = place
         return place

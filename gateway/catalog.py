@@ -6,14 +6,16 @@ import datetime
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from gateway.errors import ModelNotFound
 from gateway.model_facts import ModelFacts, lifecycle_of
 from gateway.prices import TokenPrices, parse_price
+from runtime import certificates
 from runtime.lifecycle import Lifecycle, midnight
-from runtime.models import ModelSettings, PriceSettings
+from runtime.models import ClientTls, ModelSettings, PriceSettings
 from runtime.sections import ContractSettings
 
 US = 1_000_000
@@ -34,6 +36,7 @@ class Deployment:
     max_in_flight: int = 128  # requests at one place at a time
     min_hosts: int = 0  # of our own, kept warm
     url: str = ""
+    tls: ClientTls = field(default_factory=ClientTls)  # absolute paths
     upstream_model: str = ""
     api_key: str = field(default="", repr=False)
     cache_salt: bool = True
@@ -79,15 +82,21 @@ def catalog_of(
     models: Iterable[ModelSettings],
     secrets: Mapping[str, str],
     facts: Mapping[str, ModelFacts] | None = None,
+    folder: Path = Path(),
 ) -> Catalog:
-    """The catalog that a configuration describes. Without `facts`, no more is known of a model."""
+    """The catalog that a configuration describes. Without `facts`, no more is known of a model.
+
+    Relative paths start at `folder`.
+    """
     known = facts or {}
     return Catalog(
-        _deployment(model, secrets, known.get(model.id, ModelFacts())) for model in models
+        _deployment(model, secrets, known.get(model.id, ModelFacts()), folder) for model in models
     )
 
 
-def _deployment(model: ModelSettings, secrets: Mapping[str, str], facts: ModelFacts) -> Deployment:
+def _deployment(
+    model: ModelSettings, secrets: Mapping[str, str], facts: ModelFacts, folder: Path
+) -> Deployment:
     lifecycle = lifecycle_of(model, facts)
     return Deployment(
         id=model.id,
@@ -101,6 +110,7 @@ def _deployment(model: ModelSettings, secrets: Mapping[str, str], facts: ModelFa
         max_in_flight=model.max_in_flight,
         min_hosts=model.min_hosts,
         url=model.url.rstrip("/"),
+        tls=certificates.absolute(model.tls, folder),
         upstream_model=model.upstream_model or model.id,
         api_key=secrets.get(model.api_key_secret, ""),
         cache_salt=model.cache_salt,

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import httpx
 import structlog
 from msgspec import MsgspecError, json
 
-from gateway.transport import Transport
+from gateway.transport import HOST_IDLE_S, Transport
 from runtime.node_wire import DEMAND_EVERY_S, Demand, Hosts, HostView
+from runtime.sections import RemoteNodeSettings
+from runtime.tls import Followed
 
 log = structlog.get_logger()
 
@@ -53,6 +57,27 @@ class LocalNode:
     def open_host(self, view: HostView) -> tuple[str, Transport]:
         """See NodeAddress."""
         return "http://host/v1", Transport(view.socket, connect_s=self._connect_s)
+
+
+class RemoteNode:
+    """A node on another machine: HTTPS, with a certificate at both ends."""
+
+    def __init__(self, settings: RemoteNodeSettings, folder: Path, connect_s: float) -> None:
+        url = urlsplit(settings.url)
+        self.name = url.netloc
+        self.url = settings.url.rstrip("/")
+        self._host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+        self._connect_s = connect_s
+        self._tls = Followed(settings.tls, folder)
+
+    def open(self) -> Transport:
+        """See NodeAddress."""
+        return Transport(connect_s=self._connect_s, tls=self._tls)
+
+    def open_host(self, view: HostView) -> tuple[str, Transport]:
+        """See NodeAddress. A host is on its node's machine, on a port of its own."""
+        transport = Transport(connect_s=self._connect_s, tls=self._tls, keep_alive_s=HOST_IDLE_S)
+        return f"https://{self._host}:{view.port}/v1", transport
 
 
 class NodeLink:

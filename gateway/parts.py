@@ -34,7 +34,7 @@ from gateway.in_flight import InFlight
 from gateway.keys import PEPPER_LABEL
 from gateway.ledger import Ledger
 from gateway.model_facts import facts_of
-from gateway.node_link import LocalNode
+from gateway.node_link import LocalNode, NodeAddress, RemoteNode
 from gateway.placement import Placement
 from gateway.pulse import Pulse
 from gateway.relay import Relay
@@ -79,7 +79,9 @@ class Parts:
         relay_settings = settings.file.relay
         return Env(
             auth=self.auth,
-            catalog=catalog_of(settings.file.models, settings.secrets, facts_of(settings)),
+            catalog=catalog_of(
+                settings.file.models, settings.secrets, facts_of(settings), settings.folder
+            ),
             clock=SYSTEM_CLOCK,
             directory=self.directory,
             events=self.events,
@@ -100,7 +102,7 @@ class Parts:
 
     async def let_go(self, settings: Settings) -> None:
         """Close what these settings, in force by now, have no use for. Running answers may end."""
-        models = catalog_of(settings.file.models, settings.secrets)
+        models = catalog_of(settings.file.models, settings.secrets, folder=settings.folder)
         connect_s = settings.file.relay.connect_s
         await self.attached.keep(way_to(model, connect_s) for model in models)
 
@@ -133,10 +135,8 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         await stack.enter_async_context(running(directory.watch(asyncio.Event())))
         keeping = keep(door, use, database, ledger.flush, directory.refresh_if_changed)
         await stack.enter_async_context(running(keeping))
-        connect_s = settings.file.relay.connect_s
-        node = LocalNode(str(state.node_socket(settings.state_dir)), connect_s)
         placement = Placement()
-        hosts = HostDirectory([node], placement)
+        hosts = HostDirectory(_nodes(settings), placement)
         stack.push_async_callback(hosts.aclose)
         await stack.enter_async_context(running(hosts.follow()))
         attached = AttachedServers()
@@ -159,6 +159,14 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             in_flight=InFlight(),
             pulse=Pulse(),
         )
+
+
+def _nodes(settings: Settings) -> list[NodeAddress]:
+    """This machine's, whether or not one runs here, and those on other machines."""
+    connect_s = settings.file.relay.connect_s
+    socket = str(state.node_socket(settings.state_dir))
+    others = (RemoteNode(node, settings.folder, connect_s) for node in settings.file.nodes)
+    return [LocalNode(socket, connect_s), *others]
 
 
 async def _reap(ledger: Ledger, boots: Boots) -> None:

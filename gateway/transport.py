@@ -24,6 +24,7 @@ from runtime.host import KEEP_ALIVE_S as HOST_KEEP_ALIVE_S
 # An idle connection is given up before its server would: a request that meets the server's close
 # is lost, and may not be sent again. Many servers close after 5 s.
 FOREIGN_KEEP_ALIVE_S = 3
+HOST_IDLE_S = HOST_KEEP_ALIVE_S / 2
 # Compressed or chunk-coalesced bytes would hold tokens back, so engines are asked for plain ones.
 PLAIN = {"accept-encoding": "identity"}
 
@@ -88,8 +89,7 @@ class Transport(httpx.AsyncBaseTransport):
 
     def _connector(self) -> aiohttp.BaseConnector:
         if self._socket:
-            idle_s = HOST_KEEP_ALIVE_S / 2
-            return aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=idle_s)
+            return aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=HOST_IDLE_S)
         return aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keep_alive_s)
 
     def _open_session(self) -> aiohttp.ClientSession:

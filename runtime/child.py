@@ -41,7 +41,7 @@ class Child:
             raise StartFailed(f"no process could be started: {fault.strerror}") from None
         return cls(spec, process)
 
-    async def ready(self, timeout_s: float) -> None:
+    async def ready(self, timeout_s: float) -> Ready:
         """Hand it its spec and wait until it serves. Raises StartFailed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -57,6 +57,7 @@ class Child:
             raise StartFailed(f"{ending(await self._process.wait())} before it was ready")
         if not answer.ready:
             raise StartFailed(answer.reason)
+        return answer
 
     @property
     def pid(self) -> int:

@@ -11,11 +11,12 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 import uvicorn
@@ -28,8 +29,19 @@ from runtime.capability import Verifier
 from runtime.drain import drained
 from runtime.engine_thread import EngineThread
 from runtime.host_app import Host
+from runtime.listener import bind
+from runtime.sections import ServerTls
+from runtime.tls import server_context
 
 KEEP_ALIVE_S = 600  # an idle connection of the gateway's; it gives up well before
+
+
+class Remote(Struct, frozen=True, kw_only=True):
+    """How it is reached from other machines: TLS, with a certificate at both ends."""
+
+    host: str  # the address to listen on
+    tls: ServerTls
+    folder: str  # where relative paths start
 
 
 class HostSpec(Struct, frozen=True, kw_only=True):
@@ -43,6 +55,8 @@ class HostSpec(Struct, frozen=True, kw_only=True):
     public_keys: dict[str, str]
     default_max_tokens: int
     options: dict[str, Any] = {}
+    log_level: str = "info"
+    remote: Remote | None = None
 
 
 class Ready(Struct, frozen=True, kw_only=True):
@@ -50,6 +64,7 @@ class Ready(Struct, frozen=True, kw_only=True):
 
     ready: bool
     reason: str = ""
+    port: int = 0  # on which gateways on other machines find it
 
 
 class HostServer(uvicorn.Server):
@@ -74,17 +89,37 @@ def listen(path: Path) -> socket.socket:
     return sock
 
 
+class Listener(NamedTuple):
+    """A server of the host's app, and where it listens."""
+
+    server: HostServer
+    sock: socket.socket
+
+
 async def serve(spec: HostSpec, pipe: int) -> int:
     """Load, answer, drain. Returns the exit code."""
     thread = EngineThread(lambda: build(spec))
     try:
+        tls = server_context(spec.remote.tls, Path(spec.remote.folder)) if spec.remote else None
         engine = await thread.start()
     except Exception as fault:  # noqa: BLE001 - the node must hear the reason, whatever it is
         say(pipe, Ready(ready=False, reason=f"{type(fault).__name__}: {fault}"))
         return 1
     verifier = Verifier(spec.public_keys, spec.model)
     host = Host(spec.model, engine, thread, verifier, spec.default_max_tokens)
-    server = HostServer(
+    listeners = [Listener(_server(host), listen(Path(spec.socket)))]
+    if spec.remote and tls:
+        sock = bind(spec.remote.host, 0)
+        sock.listen(1024)
+        listeners.append(Listener(_server(host, tls), sock))
+        listeners[1].server.server_state = listeners[0].server.server_state  # drained as one
+    code = await _serve_until_told(host, listeners, spec, pipe)
+    thread.close()
+    return code
+
+
+def _server(host: Host, tls: ssl.SSLContext | None = None) -> HostServer:
+    return HostServer(
         uvicorn.Config(
             host.asgi(),
             http="httptools",
@@ -92,32 +127,34 @@ async def serve(spec: HostSpec, pipe: int) -> int:
             log_config=None,
             access_log=False,
             timeout_keep_alive=KEEP_ALIVE_S,
+            ssl_context_factory=(lambda _config, _default: tls) if tls else None,
         )
     )
-    code = await _serve_until_told(host, server, spec, pipe)
-    thread.close()
-    return code
 
 
-async def _serve_until_told(host: Host, server: HostServer, spec: HostSpec, pipe: int) -> int:
-    serving = asyncio.ensure_future(server.serve(sockets=[listen(Path(spec.socket))]))
+async def _serve_until_told(
+    host: Host, listeners: list[Listener], spec: HostSpec, pipe: int
+) -> int:
+    serving = asyncio.gather(*(one.server.serve(sockets=[one.sock]) for one in listeners))
     stdin = await stdin_reader()
     told = asyncio.ensure_future(stdin.readline())
     failed = asyncio.ensure_future(host.thread.failed.wait())
-    while not server.started and not serving.done():
+    while not all(one.server.started for one in listeners) and not serving.done():
         await asyncio.sleep(0.005)
-    say(pipe, Ready(ready=True))
+    remote = listeners[1:]
+    say(pipe, Ready(ready=True, port=remote[0].sock.getsockname()[1] if remote else 0))
     await asyncio.wait((serving, told, failed), return_when=asyncio.FIRST_COMPLETED)
     broken = host.thread.failed.is_set()
     host.draining = True
     gone = asyncio.ensure_future(_gone(stdin, told))
-    ended = asyncio.ensure_future(drained(server, spec.socket, host.traffic))
+    ended = asyncio.ensure_future(drained(listeners[0].server, spec.socket, host.traffic))
     if broken:
         await asyncio.sleep(0.1)  # let the streams that run hear why they end
     else:  # for as long as it takes: the node has the patience, and ends us when it is over
         await asyncio.wait((serving, gone, ended), return_when=asyncio.FIRST_COMPLETED)
-    server.should_exit = True
-    server.force_exit = broken or gone.done()
+    for one in listeners:
+        one.server.should_exit = True
+        one.server.force_exit = broken or gone.done()
     await serving
     for task in (told, failed, gone, ended):
         task.cancel()
@@ -169,6 +206,7 @@ def main() -> None:
     ):  # they reach the whole group; the node decides
         signal.signal(number, signal.SIG_IGN)
     spec = json.decode(sys.stdin.buffer.readline(), type=HostSpec)
+    logs.set_level(spec.log_level)
     structlog.contextvars.bind_contextvars(host=spec.id, model=spec.model)
     sys.exit(asyncio.run(serve(spec, pipe)))
 

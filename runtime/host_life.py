@@ -106,7 +106,7 @@ class HostLife:
         if self._told.is_set():
             return ""
         try:
-            await child.ready(self._settings.start_s)
+            answer = await child.ready(self._settings.start_s)
         except StartFailed as fault:
             return "" if self._told.is_set() else str(fault)
         if self._told.is_set():
@@ -115,7 +115,13 @@ class HostLife:
         took_s = round(self.ready_at - self.began, 2)
         log.info("host_ready", host=self.spec.id, model=self.spec.model, pid=child.pid, s=took_s)
         rss = resident_bytes(child.pid)
-        self._show(HostState.READY, socket=self.spec.socket, pid=child.pid, rss_bytes=rss)
+        self._show(
+            HostState.READY,
+            socket=self.spec.socket,
+            port=answer.port,
+            pid=child.pid,
+            rss_bytes=rss,
+        )
         return ""
 
     async def _serve(self, child: Child) -> str:

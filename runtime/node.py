@@ -12,18 +12,18 @@ import time
 from contextlib import suppress
 
 import structlog
-import uvicorn
 
-from runtime import keyring, state, weights
+from runtime import keyring, logs, state, weights
 from runtime.board import Board
 from runtime.capability import Signer
 from runtime.demand import Demands
 from runtime.footprint import host_bytes, misfits
-from runtime.host import HostServer, HostSpec, listen
+from runtime.host import HostSpec, Remote
 from runtime.host_life import Surroundings
+from runtime.listener import bind
 from runtime.machine import memory_for_hosts
 from runtime.models import ModelSettings
-from runtime.node_app import NodeApp
+from runtime.node_app import Door, NodeServer
 from runtime.node_wire import Hosts
 from runtime.pool import Pool, Recipe, Terms
 from runtime.scaling import Load, Policy
@@ -53,6 +53,7 @@ class Node:
         self._public_keys = Signer(root.derive(CAPABILITY_LABEL)).public_keys()
         env = child_environment(settings, OMP_WAIT_POLICY="PASSIVE")
         self._around = Surroundings(env, self._note_change, self._acknowledged)
+        self._door = _door(settings)
         self._pools: dict[str, Pool] = {}
         self.apply(settings, deployment)
 
@@ -63,6 +64,7 @@ class Node:
         would be made otherwise has them replaced. Other hosts don't notice.
         """
         self._settings, self._deployment = settings, deployment
+        logs.set_level(settings.file.observability.level)
         self._budget = settings.file.hosts.memory_bytes or memory_for_hosts()
         terms = self._terms(settings)
         for model, found in terms.items():
@@ -77,16 +79,8 @@ class Node:
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the hosts until `stop`, then drain them."""
         path = state.node_socket(self._settings.state_dir)
-        server = HostServer(
-            uvicorn.Config(
-                NodeApp(self).asgi(),
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=2,
-            )
-        )
-        serving = asyncio.ensure_future(server.serve(sockets=[listen(path)]))
+        server = NodeServer(self, path, self._door)
+        serving = asyncio.ensure_future(server.serve())
         looking = asyncio.ensure_future(self._look())
         log.info("node_started", socket=str(path), models=list(self._pools), memory=self._budget)
         stopping = asyncio.ensure_future(stop.wait())
@@ -96,9 +90,8 @@ class Node:
         drain_s = self._settings.file.server.drain_s
         await asyncio.gather(*(pool.stop(drain_s) for pool in self._pools.values()))
         self.board.close()  # whoever still polls is answered, and not kept waiting again
-        server.should_exit = True
+        server.stop()
         await serving
-        path.unlink(missing_ok=True)
         with suppress(OSError):  # not empty: another node of this folder is about to start
             self._sockets.rmdir()
         with suppress(asyncio.CancelledError):
@@ -195,6 +188,8 @@ class Node:
             public_keys=self._public_keys,
             default_max_tokens=recipe.default_max_tokens,
             options=recipe.options,
+            log_level=self._settings.file.observability.level,
+            remote=self._door.remote if self._door else None,
         )
 
     async def _acknowledged(self) -> None:
@@ -203,6 +198,15 @@ class Node:
     def _note_change(self) -> None:
         self.board.change()
         self._wake.set()
+
+
+def _door(settings: Settings) -> Door | None:
+    """For gateways on other machines. Raises PortInUse or BadCertificate."""
+    node = settings.file.node
+    if not node.port:
+        return None
+    remote = Remote(host=node.host, tls=node.tls, folder=str(settings.folder))
+    return Door(bind(node.host, node.port, "node.port"), remote)
 
 
 def _policy(model: ModelSettings) -> Policy:

@@ -1,10 +1,14 @@
-"""What a node answers on its socket. Its words are in `node_wire`."""
+"""What a node answers, on its socket and to other machines. Its words are in `node_wire`."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
+from pathlib import Path
 from typing import Protocol
 
+import uvicorn
 from msgspec import MsgspecError, json
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -13,7 +17,10 @@ from starlette.routing import Route
 
 from runtime.board import Board
 from runtime.demand import Demands
+from runtime.host import HostServer, Remote, listen
+from runtime.listener import BACKLOG
 from runtime.node_wire import Demand, Hosts
+from runtime.tls import server_context
 
 MAX_WAIT_S = 60.0
 
@@ -30,7 +37,7 @@ class Telling(Protocol):
 
 
 class NodeApp:
-    """HTTP around one node. The socket's mode (0600) keeps others out."""
+    """HTTP around one node. The socket's mode (0600) keeps others out, or a client certificate."""
 
     def __init__(self, node: Telling) -> None:
         self._node = node
@@ -83,6 +90,49 @@ class NodeApp:
         if not self._node.restart(model := request.path_params["model"]):
             return JSONResponse({"error": f"there is no model {model!r}"}, 404)
         return _encoded(self._node.hosts())
+
+
+class Door:
+    """Where gateways on other machines come in. Raises BadCertificate."""
+
+    def __init__(self, sock: socket.socket, remote: Remote) -> None:
+        self.sock = sock
+        self.remote = remote
+        self.tls = server_context(remote.tls, Path(remote.folder))
+
+
+class NodeServer:
+    """A node on its socket, and at its door if there is one."""
+
+    def __init__(self, node: Telling, path: Path, door: Door | None) -> None:
+        self._path = path
+        self._servers = [(_server(node), listen(path))]
+        if door:
+            door.sock.listen(BACKLOG)
+            self._servers.append((_server(node, door.tls), door.sock))
+
+    async def serve(self) -> None:
+        """Until `stop`."""
+        await asyncio.gather(*(server.serve(sockets=[sock]) for server, sock in self._servers))
+        self._path.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Answer what is being asked, and nothing more."""
+        for server, _ in self._servers:
+            server.should_exit = True
+
+
+def _server(node: Telling, tls: ssl.SSLContext | None = None) -> HostServer:
+    return HostServer(
+        uvicorn.Config(
+            NodeApp(node).asgi(),
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=2,
+            ssl_context_factory=(lambda _config, _default: tls) if tls else None,
+        )
+    )
 
 
 async def _disconnect(request: Request) -> None:

@@ -41,7 +41,7 @@ class HostView(Struct, frozen=True, kw_only=True):
     model: str
     state: HostState
     socket: str = ""  # where it listens, for a gateway on its machine
-    url: str = ""  # for gateways elsewhere; ends before /v1
+    port: int = 0  # where it listens on its node's address, for gateways elsewhere
     pid: int = 0
     rss_bytes: int = 0  # as last measured
     in_flight: int = 0  # requests, as the host said last
