@@ -12,6 +12,7 @@ from typing import Any
 
 from runtime.report import Fault, Report, did_you_mean, join
 
+DEFAULT_NAME = "bulkhead"
 TOP_ONLY = ("env", "$schema")
 NOT_INHERITED = ("vars", "secrets")
 NAME = r"[a-z0-9_][a-z0-9_-]*"
@@ -55,7 +56,7 @@ def merged(data: dict[str, Any], name: str) -> Environment:
     """The top with the keys of an environment in place of its own."""
     own = _own(data, name)
     inherited = {k: v for k, v in data.items() if k not in (*TOP_ONLY, *NOT_INHERITED)}
-    if isinstance(inherited.get("name"), str):
+    if isinstance(inherited.setdefault("name", DEFAULT_NAME), str):
         inherited["name"] = f"{inherited['name']}-{name}"
     return Environment(name, inherited | own, frozenset(own))
 

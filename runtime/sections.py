@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from runtime import cron
+from runtime.environments import DEFAULT_NAME
 from runtime.footprint import memory_faults
 from runtime.kinds import (
     MIB,
@@ -203,7 +204,7 @@ class TenantSettings(Struct, frozen=True, kw_only=True):
 class FileSettings(Struct, frozen=True, kw_only=True):
     """The config file, as it stands for one environment."""
 
-    name: Name = "bulkhead"
+    name: Name = DEFAULT_NAME
     server: ServerSettings = ServerSettings()
     admin: AdminSettings = AdminSettings()
     relay: RelaySettings = RelaySettings()

@@ -56,9 +56,13 @@ def expand(data: Any, variables: Variables, report: Report, path: str = "") -> A
         return {k: expand(v, variables, report, join(path, k)) for k, v in data.items()}
     if isinstance(data, list):
         return [expand(v, variables, report, f"{path}[{i}]") for i, v in enumerate(data)]
-    if not isinstance(data, str) or "${" not in data:
-        return data
-    return _text(data, variables, report, path)
+    value = data
+    if isinstance(data, str) and "${" in data:
+        value = _text(data, variables, report, path)
+    if isinstance(value, str) and "\0" in value:  # no file's name, URL or header can
+        report.error(path, "a text can't hold the character U+0000")
+        return UNKNOWN
+    return value
 
 
 def plain(data: Any) -> Any:

@@ -72,8 +72,10 @@ def test_the_top_is_the_file_without_its_environments() -> None:
     assert top(data).data == {k: v for k, v in data.items() if k not in ("env", "$schema")}
 
 
-def test_an_unnamed_file_gives_no_name() -> None:
-    assert "name" not in merged({"env": {"x": {}}}, "x").data
+def test_a_file_without_a_name_has_the_default_s() -> None:
+    assert merged({"env": {"x": {}}}, "x").data["name"] == "bulkhead-x"
+    assert merged({"env": {"x": {"name": "own"}}}, "x").data["name"] == "own"
+    assert merged({"name": 3, "env": {"x": {}}}, "x").data["name"] == 3, "it's told as it is"
 
 
 @pytest.mark.parametrize(
