@@ -10,9 +10,5 @@ from gateway.env import Env
 
 def health(env: Env, model: Deployment) -> dict[str, Any]:
     """`status` is null for a server attached by URL: nobody watches it."""
-    status = None if model.is_attached else _status(env, model)
+    status = None if model.is_attached else env.hosts.state(model.id).value
     return {"status": status, **env.pulse.figures(model.id)}
-
-
-def _status(env: Env, model: Deployment) -> str:
-    return "ready" if env.hosts.ready(model.id) else "cold"

@@ -16,6 +16,13 @@ from gateway.placement import Line, Place, Placement, Share
 from runtime.node_wire import Demand, HostState, HostView, ModelDemand, ModelState, ModelView
 
 NOTHING = ModelDemand()
+BEST_FIRST = (
+    ModelState.READY,
+    ModelState.STARTING,
+    ModelState.COLD,
+    ModelState.WAITING_FOR_MEMORY,
+    ModelState.FAILED,
+)
 
 
 class HostDirectory:
@@ -23,16 +30,36 @@ class HostDirectory:
 
     def __init__(self, nodes: Sequence[NodeAddress], placement: Placement) -> None:
         self._placement = placement
-        gateway = new_id("gw")
-        self._nodes = [_Node(address, gateway, self) for address in nodes]
+        self._gateway = new_id("gw")
+        self._nodes = [_Node(address, self._gateway, self) for address in nodes]
         self._retiring: set[asyncio.Task[None]] = set()
         placement.on_wait = self._hurry
 
     async def follow(self) -> None:
         """Follow every node until cancelled."""
-        async with asyncio.TaskGroup() as all_of_them:
+        for node in self._nodes:
+            node.follow()
+        try:
+            await asyncio.Event().wait()
+        finally:
             for node in self._nodes:
-                all_of_them.create_task(node.link.run())
+                node.leave()
+
+    def keep(self, addresses: Sequence[NodeAddress]) -> None:
+        """Follow these nodes from now on. What runs on the hosts of others may end."""
+        kept = {node.link.address.key: node for node in self._nodes}
+        nodes = [kept.pop(a.key, None) or _Node(a, self._gateway, self) for a in addresses]
+        new, self._nodes = [node for node in nodes if node not in self._nodes], nodes
+        for node in kept.values():
+            node.leave()
+            places, models = node.every_place(), list(node.places)
+            node.places.clear()
+            for model in models:
+                self._update_line(self._placement.line(model))
+            for place in places:
+                self._background(place.transport.retire())
+        for node in new:
+            node.follow()
 
     def is_heard(self) -> bool:
         """Whether any node answers."""
@@ -41,6 +68,13 @@ class HostDirectory:
     def ready(self, model: str) -> bool:
         """Whether a host of this model can take a request now."""
         return any(model in node.places and node.places[model] for node in self._nodes)
+
+    def state(self, model: str) -> ModelState:
+        """What a request for this model can expect, of the node where that is best."""
+        if self.ready(model):
+            return ModelState.READY
+        told = [view.state for node in self._nodes if (view := node.model(model))]
+        return min(told, key=BEST_FIRST.index, default=ModelState.COLD)
 
     async def aclose(self) -> None:
         """Close the connections to all hosts."""
@@ -106,6 +140,16 @@ class _Node:
         )
         self.places: dict[str, list[Place]] = {}
         self._shares: dict[str, Share] = {}
+        self._following: asyncio.Task[None] | None = None
+
+    def follow(self) -> None:
+        """Begin to hear of it, and to tell it."""
+        self._following = asyncio.create_task(self.link.run(), name=f"node {self.link.address.name}")
+
+    def leave(self) -> None:
+        """Hear no more of it."""
+        if self._following:
+            self._following.cancel()
 
     def share(self, model: str) -> Share:
         """What its hosts of a model have in flight."""

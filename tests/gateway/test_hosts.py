@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from msgspec import structs
 
@@ -25,16 +27,17 @@ from gateway.node_link import LocalNode
 from gateway.placement import Line, Place, Placement
 from gateway.relay import Errand, Relay
 from gateway.schema import decode_completion
-from gateway.transport import Reply
+from gateway.transport import Reply, Transport
 from runtime import keyring
 from runtime.capability import Signer
 from runtime.models import ModelSettings
 from runtime.node import CAPABILITY_LABEL
+from runtime.node_wire import ModelState
 from runtime.sections import FileSettings, RelaySettings, ServerSettings
 from runtime.settings import Settings
 from runtime.state import node_socket
 from tests.runtime.hosts import QUICK, host_children
-from tests.runtime.servers import running_node
+from tests.runtime.servers import node_on, running_node
 from tests.runtime.upstream import Exchange, upstream
 
 ECHO = ModelSettings(id="echo", engine="fake", options={"step_s": 0.01})
@@ -202,6 +205,51 @@ async def test_no_place_in_time_is_unavailable_and_says_why(tmp_path: Path) -> N
         host_id = (await found.place()).host_id
         with pytest.raises(Unavailable):
             await found.place(timeout_s=0.05, avoid=host_id)
+
+
+class Late(LocalNode):
+    """A node of which a gateway always hears half a second late."""
+
+    def open(self) -> Transport:
+        transport = super().open()
+        hear = transport.handle_async_request
+
+        async def late(request: httpx.Request) -> httpx.Response:
+            answer = await hear(request)
+            await asyncio.sleep(0.5)
+            return answer
+
+        transport.handle_async_request = late  # type: ignore[method-assign]
+        return transport
+
+
+async def test_a_gateway_that_hears_late_loses_nothing(settings: Settings) -> None:
+    """It goes on sending to hosts that others know to drain."""
+    found = Following()
+    found.directory = HostDirectory(
+        [Late(str(node_socket(settings.state_dir)), 1)], found.placement
+    )
+    follow = asyncio.ensure_future(found.directory.follow())
+    hosts: set[str | None] = set()
+
+    async def client(relay: Relay) -> None:
+        while len(hosts) < 4:
+            errand = errand_of(settings)
+            errand.request_id = f"req_{next(numbers)}"
+            assert await answered(relay, errand) == "abca"
+            hosts.add(errand.host_id)
+
+    async with node_on(settings) as (node, _), asyncio.timeout(60):
+        relay, numbers = relay_of(found, settings), itertools.count()
+        clients = [asyncio.ensure_future(client(relay)) for _ in range(8)]
+        while not all(task.done() for task in clients):
+            version = node.board.version
+            node.restart("echo")
+            while node.board.version < version + 6 and not all(t.done() for t in clients):
+                await asyncio.sleep(0.01)
+        await asyncio.gather(*clients)
+        follow.cancel()
+        await found.directory.aclose()
 
 
 async def test_a_model_that_fails_to_start_refuses_its_requests_at_once(tmp_path: Path) -> None:
@@ -385,6 +433,25 @@ async def test_a_model_has_failed_when_all_its_nodes_say_so(tmp_path: Path) -> N
         one.tell(told(8, "h1"))
         await until(lambda: found.directory.ready("echo"))
         assert (await found.place()).host_id == "h1"
+
+
+async def test_a_model_s_state_is_its_best_node_s(tmp_path: Path) -> None:
+    one, other = Scripted(told(7, state="failed")), Scripted(told(7))
+    paths = tmp_path / "a.sock", tmp_path / "b.sock"
+    async with (
+        upstream(one.answer, path=str(paths[0])),
+        upstream(other.answer, path=str(paths[1])),
+        following(*paths) as found,
+    ):
+        await until(lambda: 7 in one.acknowledged and 7 in other.acknowledged)
+        assert found.directory.state("echo") is ModelState.COLD
+        assert found.directory.state("unheard of") is ModelState.COLD
+        other.tell(told(8, state="starting"))
+        await until(lambda: found.directory.state("echo") is ModelState.STARTING)
+        other.tell(told(9, state="failed"))
+        await until(lambda: found.directory.state("echo") is ModelState.FAILED)
+        one.tell(told(8, "h1"))
+        await until(lambda: found.directory.state("echo") is ModelState.READY)
 
 
 async def nonsense(exchange: Exchange) -> None:

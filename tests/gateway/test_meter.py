@@ -22,12 +22,13 @@ from gateway.errors import (
     IntegrityAbort,
     Internal,
     StoreDown,
+    Unauthorized,
     Unavailable,
     UpstreamFailed,
     UpstreamTimeout,
 )
 from gateway.ledger import Ledger, Opening
-from gateway.meter import Meter
+from gateway.meter import Meter, Pace
 from gateway.prices import TokenPrices, Usage
 from gateway.relay import Errand
 from gateway.schema import decode_chat
@@ -83,9 +84,18 @@ def test_an_opening_frame_is_no_token() -> None:
     assert found.first_token_at is None
     assert found.usage(Outcome.CLIENT_CANCELLED)[0] == Usage(34, 0, 0)
     see(found, own(output=1))
-    assert found.first_token_at == 1_001
+    assert found.first_token_at == 1_002
     see(found, own(output=2))
-    assert found.first_token_at == 1_001, "the first is the first"
+    assert found.first_token_at == 1_002, "the first is the first"
+
+
+def test_a_pace_is_told_of_what_was_seen_token_by_token() -> None:
+    """Of the clock: 1001 at the start, 1002 at the first token, 1003 at the end."""
+    assert meter().pace() is None
+    found = see(meter(), own(prompt=1, cached=0), own(output=1))
+    assert found.pace() == Pace(ttft_s=1e-6, tokens_per_s=None)
+    found = see(meter(), own(prompt=1, cached=0), own(output=1), own(output=5))
+    assert found.pace() == Pace(ttft_s=1e-6, tokens_per_s=4_000_000.0)
 
 
 def test_another_server_s_frames_with_text_are_counted_and_said_to_be() -> None:
@@ -262,6 +272,15 @@ async def test_a_cancel_while_settling_still_settles(books: Books) -> None:
 async def test_without_a_store_nothing_is_served(books: Books) -> None:
     books.writer.close()
     with pytest.raises(StoreDown):
+        async with books.entry():
+            raise AssertionError("it was served")
+
+
+async def test_a_key_that_a_restore_took_away_is_refused(books: Books) -> None:
+    with closing(open_for_writing(books.path)) as db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        db.execute("DELETE FROM api_key")
+    with pytest.raises(Unauthorized, match="not valid any more"):
         async with books.entry():
             raise AssertionError("it was served")
 
