@@ -42,6 +42,7 @@ class Deployment:
     cache_salt: bool = True
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
+    prices_since: datetime.date | None = None
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     facts: ModelFacts = field(default_factory=ModelFacts, repr=False)
     notices: Mapping[bytes, bytes] = field(default_factory=dict)  # headers of its answers
@@ -116,6 +117,7 @@ def _deployment(
         cache_salt=model.cache_salt,
         extra_body=model.extra_body,
         aliases=model.aliases,
+        prices_since=model.price.effective_from,
         lifecycle=lifecycle,
         facts=facts,
         notices=notices_of(lifecycle),

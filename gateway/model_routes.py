@@ -90,6 +90,7 @@ def _shown(env: Env, principal: Principal, model: Deployment, name: str) -> Show
         deployment=model,
         name=name,
         prices=env.contracts.prices(principal.tenant_name, model),
+        prices_since=env.contracts.since(principal.tenant_name, model),
         limits=env.limits,
         now_us=env.clock.now_us(),
     )

@@ -28,6 +28,7 @@ class Shown:
     deployment: Deployment
     name: str  # its id, or an alias
     prices: TokenPrices  # the caller's
+    prices_since: datetime.date | None
     limits: LimitSettings
     now_us: int
 
@@ -68,7 +69,7 @@ def whole(shown: Shown) -> Record:
         "list_pricing": _pricing(one.prices),
         "list_pricing_currency": one.prices.currency,
         "price_version_id": price_version_id(one.id, shown.prices),
-        "effective_from": None,
+        "effective_from": _moment(shown.prices_since),
         "limits": _limits(shown.limits),
         "lifecycle": _lifecycle(shown),
         "license": _known(spdx=card.license.spdx, url=card.license.url),

@@ -12,6 +12,7 @@ from engines import registry
 from runtime.kinds import (
     Count,
     Currency,
+    DayOrNone,
     ModelId,
     Number,
     OptionalSecret,
@@ -44,6 +45,7 @@ class PriceSettings(Struct, frozen=True, kw_only=True):
     input: Price = "0"
     cached_input: Price = "0"
     output: Price = "0"
+    effective_from: DayOrNone = None  # shown in the catalog
 
 
 HOST_KEYS = ("min_hosts", "max_hosts", "idle_timeout_s", "tokens_per_host", "memory_bytes")

@@ -18,6 +18,7 @@ from runtime.kinds import (
     MIB,
     Count,
     Currency,
+    DayOrNone,
     ModelId,
     Name,
     Number,
@@ -183,6 +184,7 @@ class ContractSettings(Struct, frozen=True, kw_only=True):
     input: Price
     cached_input: Price
     output: Price
+    effective_from: DayOrNone = None
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True):

@@ -97,7 +97,7 @@ def shown_by(settings: Settings) -> list[Shown]:
     now_us = SYSTEM_CLOCK.now_us()
     catalog = catalog_of(settings.file.models, {}, facts_of(settings))
     return [
-        Shown(model, name, model.prices, settings.file.limits, now_us)
+        Shown(model, name, model.prices, model.prices_since, settings.file.limits, now_us)
         for model in catalog.served_at(now_us)
         for name in (model.id, *model.aliases)
     ]

@@ -27,7 +27,11 @@ aliases = ["there-latest"]
 owned_by = "acme-labs"
 released = 2024-11-01
 card = "there.toml"
-price = {{ input = "0.10", cached_input = "0.02", output = "0.30" }}
+[models.price]
+input = "0.10"
+cached_input = "0.02"
+output = "0.30"
+effective_from = 2026-02-01
 
 [[models]]
 id = "plain/schema"
@@ -136,7 +140,7 @@ async def test_the_whole_record_of_a_model(tmp_path: Path) -> None:
             "pricing_currency": "USD",
             "list_pricing": there["pricing"],
             "list_pricing_currency": "USD",
-            "effective_from": None,
+            "effective_from": "2026-02-01T00:00:00Z",
             "lifecycle": {
                 "status": "stable",
                 "deprecated_at": None,
@@ -203,6 +207,7 @@ async def test_the_caller_s_contract_is_shown_and_billed(tmp_path: Path) -> None
         }
         assert (theirs["pricing_currency"], theirs["list_pricing_currency"]) == ("EUR", "USD")
         assert theirs["list_pricing"] == ours["pricing"]
+        assert theirs["effective_from"] is None, "of the contract, nobody said"
         assert theirs["price_version_id"] != ours["price_version_id"]
         body = {"model": "@cf/there", "messages": [{"role": "user", "content": "x"}]}
         for tenant in ("contracted", "acme"):
