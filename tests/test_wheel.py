@@ -23,13 +23,20 @@ def test_the_wheel_holds_all_it_needs(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     assert {"config/bulkhead.toml", "engines/build/fetch.py"} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+    assert "Created tenant acme" in bulkhead(tmp_path, "tenants", "create", "acme")
+    assert "Next: cd gate" in bulkhead(tmp_path, "init", "gate")
+    assert "is good" in bulkhead(tmp_path, "check", "--strict", "--config", "gate/bulkhead.toml")
+
+
+def bulkhead(folder: Path, *words: str) -> str:
+    """What a command of the unpacked wheel says."""
     done = subprocess.run(
-        [sys.executable, "-c", "from gateway.cli import main; main()", "tenants", "create", "acme"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path / "site"), "PATH": "/usr/bin:/bin"},
+        [sys.executable, "-c", "from gateway.cli import main; main()", *words],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder / "site"), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "Created tenant acme" in done.stdout
+    return done.stdout
