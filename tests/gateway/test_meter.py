@@ -22,6 +22,7 @@ from gateway.errors import (
     IntegrityAbort,
     Internal,
     StoreDown,
+    TookTooLong,
     Unauthorized,
     Unavailable,
     UpstreamFailed,
@@ -138,6 +139,7 @@ def test_nothing_counted_is_unknown_and_not_zero() -> None:
         (StoreDown("x"), Outcome.CRASHED, 503),
         (UpstreamFailed("x"), Outcome.UPSTREAM_ERROR, 502),
         (UpstreamTimeout("x"), Outcome.TIMEOUT, 504),
+        (TookTooLong("x"), Outcome.TIMEOUT, 504),
         (Internal("x"), Outcome.CRASHED, 500),
         (BodyTooLarge("x"), Outcome.UPSTREAM_ERROR, 413),
         (ValueError("x"), Outcome.CRASHED, 500),
@@ -164,7 +166,7 @@ class Books:
 
     def entry(self) -> Entry:
         ask = decode_chat(b'{"model":"m","messages":[{"role":"user","content":"x"}]}')
-        deployment = catalog_of([ModelSettings(id="m", engine="fake")], {}).deployment("m")
+        deployment = catalog_of([ModelSettings(id="m", engine="fake")], {}).deployment("m", 0)
         errand = Errand(ask, deployment, "d", "req_1", "host-0-1")
         prices = TokenPrices("USD", 10, 1, 100)
         opening = Opening("req_1", "tn_1", "key_1", "chat", "m", "", prices, streamed=True)
