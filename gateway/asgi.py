@@ -65,7 +65,7 @@ class Call:
             raise UnsupportedEncoding("send the body uncompressed")
         declared = self.header(b"content-length")
         if declared.isdigit() and int(declared) > limit:
-            raise _too_large(limit)
+            raise self._too_large(limit)
         parts, size, more = [], 0, True
         async with self._stoppable():
             while more:
@@ -75,7 +75,7 @@ class Call:
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
                 if size > limit:
-                    raise _too_large(limit)
+                    raise self._too_large(limit)
                 more = message.get("more_body", False)
         return b"".join(parts)
 
@@ -205,6 +205,11 @@ class Call:
                 elif self._streaming:
                     await self.end(b"data: " + encode(fault.body()) + b"\n\n")
 
+    def _too_large(self, limit: int) -> BodyTooLarge:
+        if self.scope["http_version"] != "2":  # the rest stays unread, so nothing can follow it
+            self.extra[b"connection"] = b"close"
+        return BodyTooLarge(f"the body is over {limit} bytes, which is the most this gateway reads")
+
     async def _start(self, status: int, headers: Headers) -> None:
         self.status = status
         ours = [(b"x-request-id", self.id.encode()), *self.extra.items()]
@@ -220,7 +225,3 @@ def _headers_of(fault: Refusal) -> Headers:
     if isinstance(fault, MethodNotAllowed):
         headers.append((b"allow", fault.allow.encode()))
     return headers
-
-
-def _too_large(limit: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the body is over {limit} bytes, which is the most this gateway reads")

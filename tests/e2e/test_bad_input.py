@@ -210,6 +210,16 @@ def test_a_large_body_is_refused_before_it_is_read(fake_stack: Stack) -> None:
     assert_refusal(big, 413, "request_too_large")
 
 
+def test_after_a_body_that_was_too_large_the_next_request_is_answered(fake_stack: Stack) -> None:
+    """What is left of such a body ends its connection; the client is told, and opens another."""
+    large = b" " * (4 * 2**20 + 1)
+    with fake_stack.client() as client:
+        for _ in range(10):
+            big = client.post("/v1/chat/completions", content=large)
+            assert (big.status_code, big.headers["connection"]) == (413, "close")
+            assert client.get("/v1/models").status_code == 200
+
+
 def test_a_chunked_body_is_counted_as_it_comes(fake_stack: Stack) -> None:
     """No length is declared, so the limit is met while reading."""
     with socket.create_connection(("127.0.0.1", fake_stack.port)) as sock:
