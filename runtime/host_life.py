@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,8 +150,13 @@ class HostLife:
             while missed < MAX_MISSES:
                 await asyncio.sleep(settings.health_every_s)
                 found = None
-                with suppress(httpx.HTTPError, MsgspecError):
+                try:
                     found = await probe.health(client)
+                except httpx.ConnectError:
+                    if self._told.is_set():
+                        continue  # it has almost ended: its socket's name is gone
+                except (httpx.HTTPError, MsgspecError):
+                    pass
                 missed = 0 if found else missed + 1
                 if found:
                     self._measure(found)

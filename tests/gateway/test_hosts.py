@@ -243,10 +243,8 @@ async def test_a_gateway_that_hears_late_loses_nothing(settings: Settings) -> No
         relay, numbers = relay_of(found, settings), itertools.count()
         clients = [asyncio.ensure_future(client(relay)) for _ in range(8)]
         while not all(task.done() for task in clients):
-            version = node.board.version
             node.restart("echo")
-            while node.board.version < version + 6 and not all(t.done() for t in clients):
-                await asyncio.sleep(0.01)
+            await asyncio.wait(clients, timeout=1.5)
         await asyncio.gather(*clients)
         follow.cancel()
         await found.directory.aclose()
@@ -413,6 +411,37 @@ async def test_of_several_nodes_the_one_that_can_starts_a_host(tmp_path: Path) -
         assert all(d["echo"]["waiting"] == 0 for d in full.demands if "echo" in d)
         able.tell(told(8, "h2"))
         assert (await waiting).host_id == "h2"
+
+
+async def test_other_nodes_are_followed_from_now_on(tmp_path: Path) -> None:
+    """Who waits is served by them; what is known of a node that stays is kept."""
+    stays, goes, comes = Scripted(told(7, "h1")), Scripted(told(7, "h2")), Scripted(told(7, "h3"))
+    paths = [tmp_path / f"{name}.sock" for name in "abc"]
+    nodes = [LocalNode(str(path), 5) for path in paths]
+    async with (
+        upstream(stays.answer, path=str(paths[0])),
+        upstream(goes.answer, path=str(paths[1])),
+        upstream(comes.answer, path=str(paths[2])),
+        following(*paths[:2]) as found,
+    ):
+        line = found.line()
+        await until(lambda: {place.host_id for place in line.places} == {"h1", "h2"})
+        first = next(place for place in line.places if place.host_id == "h1")
+        line.max_in_flight = 1
+        assert line.take(1)
+        assert line.take(1)
+        waiting = asyncio.ensure_future(line.wait(1, 10, 60))
+        await until(lambda: line.num_waiting == 1)
+        found.directory.keep([nodes[0], nodes[2]])
+        assert line.places == [first]
+        assert (await waiting).host_id == "h3"
+        assert {place.host_id for place in line.places} == {"h1", "h3"}
+        goes.tell(told(8, "h4"))
+        await asyncio.sleep(0.1)
+        assert 8 not in goes.acknowledged, "nobody asks it any more"
+        found.directory.keep([])
+        assert line.places == []
+        assert not found.directory.is_heard()
 
 
 async def test_a_model_has_failed_when_all_its_nodes_say_so(tmp_path: Path) -> None:
