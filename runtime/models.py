@@ -107,14 +107,26 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 
 
 def name_faults(models: Sequence[ModelSettings | None]) -> Iterator[tuple[str, str]]:
-    """No two models answer to one name. None stands for a model with other faults."""
+    """No two models answer to one name, and a successor is another model.
+
+    None stands for a model with other faults.
+    """
     taken: set[str] = set()
     for i, model in enumerate(models):
-        names = [(f"models[{i}].id", model.id)] if model else []
-        names += [
-            (f"models[{i}].aliases[{j}]", a) for j, a in enumerate(model.aliases if model else ())
-        ]
-        for path, name in names:
+        for key, name in _names(model) if model else ():
             if name in taken:
-                yield path, f"{name!r} is used twice"
+                yield f"models[{i}].{key}", f"{name!r} is used twice"
             taken.add(name)
+    for i, model in enumerate(models):
+        successor = model.lifecycle.successor if model else ""
+        if model and successor in (model.id, *model.aliases):
+            yield f"models[{i}].lifecycle.successor", "is the model itself"
+        elif successor and successor not in taken and None not in models:
+            yield f"models[{i}].lifecycle.successor", f"there is no model {successor!r}"
+
+
+def _names(model: ModelSettings) -> Iterator[tuple[str, str]]:
+    """Each name that a model answers to, and the key that says so."""
+    yield "id", model.id
+    for j, alias in enumerate(model.aliases):
+        yield f"aliases[{j}]", alias

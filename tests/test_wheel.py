@@ -21,7 +21,11 @@ def test_the_wheel_holds_all_it_needs(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "site")
-    assert {"config/bulkhead.toml", "engines/build/fetch.py"} <= set(names)
+    assert {
+        "config/bulkhead.toml",
+        "config/models/smollm2-135m-instruct.toml",
+        "engines/build/fetch.py",
+    } <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
     assert "Created tenant acme" in bulkhead(tmp_path, "tenants", "create", "acme")
     assert "Next: cd gate" in bulkhead(tmp_path, "init", "gate")

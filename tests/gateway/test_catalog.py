@@ -82,10 +82,11 @@ LIFE = """
 id = "old"
 engine = "fake"
 aliases = ["older", "oldest"]
-lifecycle = { deprecated_at = 2027-01-01, shutdown_at = 2027-02-01, successor = "@cf/a b" }
+lifecycle = { deprecated_at = 2027-01-01, shutdown_at = 2027-02-01, successor = "@cf/a-b" }
 [[models]]
 id = "new"
 engine = "fake"
+aliases = ["@cf/a-b"]
 """
 AGEING = catalog_of(parse(LIFE, "x")[0].models, {})
 SHUT = int(datetime.datetime(2027, 2, 1, tzinfo=datetime.UTC).timestamp()) * 1_000_000
@@ -104,7 +105,7 @@ def test_a_model_is_served_to_the_day_of_its_end() -> None:
 
 @pytest.mark.parametrize("name", ["old", "older"])
 def test_after_its_end_it_is_404_and_says_what_to_use(name: str) -> None:
-    with pytest.raises(ModelNotFound, match=r"2027-02-01; use '@cf/a b' instead") as told:
+    with pytest.raises(ModelNotFound, match=r"2027-02-01; use '@cf/a-b' instead") as told:
         AGEING.deployment(name, SHUT)
     assert told.value.code == "model_not_found"
 
@@ -114,7 +115,7 @@ def test_clients_are_told_of_the_end_in_headers() -> None:
     assert AGEING.deployment("old", NOW).notices == {
         b"deprecation": b"@1798761600",
         b"sunset": b"Mon, 01 Feb 2027 00:00:00 GMT",
-        b"link": b'</v1/models/@cf/a%20b>; rel="successor-version"',
+        b"link": b'</v1/models/@cf/a-b>; rel="successor-version"',
     }
     assert AGEING.deployment("new", NOW).notices == {}
 

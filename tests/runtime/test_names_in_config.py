@@ -108,3 +108,17 @@ lifecycle = { shutdown_at = "soon" }
     assert told["models[0].lifecycle.shutdown_at"] == "is before `deprecated_at`"
     assert "expected a date, such as 2026" in told["models[1].lifecycle.shutdown_at"]
     assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("successor", "fault"),
+    [("nope", "there is no model 'nope'"), ("c", "is the model itself"), ("b", None),
+     ("a-latest", None)],
+)  # fmt: skip
+def test_a_successor_is_another_model_there_is(successor: str, fault: str | None) -> None:
+    life = f'{{ deprecated_at = 2027-01-01, successor = "{successor}" }}'
+    more = f'[[models]]\nid = "c"\nengine = "fake"\nlifecycle = {life}\n'
+    if fault:
+        assert faults(more) == {"models[0].lifecycle.successor": fault}
+    else:
+        parse(more + MODELS, "x")

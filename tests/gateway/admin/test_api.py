@@ -242,6 +242,15 @@ async def test_only_names_of_ours_are_answered(desk: Console, host: str, is_ours
         is_problem(answer, "wrong-host")
 
 
+async def test_no_page_can_ask_or_read_whatever_tenants_list(desk: Console) -> None:
+    """CORS is for tenants' own pages; a page has no business with an operator's key."""
+    page = {"origin": "https://app.acme.test", "access-control-request-method": "GET"}
+    async with desk.client(**page) as http:
+        for method in ("OPTIONS", "GET"):
+            answer = await http.request(method, "/admin/v1/hosts")
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
 def fill(desk: Console, count: int) -> None:
     """So many requests a second apart, the last of them still open."""
     with closing(open_for_writing(desk.settings.state_dir / DATABASE)) as db:
