@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import child, free_port, python
+from benchmarks.process import Child, child, free_port, python
 
 READY = "READY "
 ANSWER_S = 60.0
@@ -32,25 +32,39 @@ def running(model: Path, **options: int) -> Iterator[str]:
     """A server in a child process: its base URL, which ends in /v1. Options as on the command
     line: `port`, `slots`, `threads`, `ctx`, `cache_prompt`. Raises process.ChildFailed.
     """
-    given = [f"--{name.replace('_', '-')}={value:d}" for name, value in options.items()]
-    command = python("benchmarks.llama_server", f"--model={model.resolve()}", *given)
-    with child(command, READY, wait_s=ANSWER_S) as server:
-        yield server.printed(READY)
+    with started(model, None, **options) as (url, _):
+        yield url
 
 
 @contextmanager
-def built(binary: Path, model: Path, slots: int = 32, threads: int = 2) -> Iterator[str]:
+def built(binary: Path, model: Path) -> Iterator[str]:
     """A llama-server that somebody compiled, with the same settings: its base URL."""
+    with started(model, binary) as (url, _):
+        yield url
+
+
+@contextmanager
+def started(model: Path, binary: Path | None = None, **options: int) -> Iterator[tuple[str, Child]]:
+    """The wheel's server, or a binary's: its base URL, and the child that it is."""
+    if binary is None:
+        given = [f"--{name.replace('_', '-')}={value:d}" for name, value in options.items()]
+        command = python("benchmarks.llama_server", f"--model={model.resolve()}", *given)
+        with child(command, READY, wait_s=ANSWER_S) as server:
+            yield server.printed(READY), server
+        return
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1"
-    command = [
+    with child(_command(binary, model, port), url=f"{url}/models", wait_s=ANSWER_S) as server:
+        yield url, server
+
+
+def _command(binary: Path, model: Path, port: int, slots: int = 32, threads: int = 2) -> list[str]:
+    return [
         *(str(binary), "--model", str(model), "--port", str(port)),
         *("--parallel", str(slots), "--cont-batching", "--ctx-size", str(512 * slots)),
         *("--threads", str(threads), "--threads-batch", str(threads)),
         *("--flash-attn", "auto", "--cache-ram", "0", "--no-cache-prompt"),
     ]
-    with child(command, url=f"{url}/models", wait_s=ANSWER_S):
-        yield url
 
 
 def main() -> None:

@@ -43,6 +43,10 @@ class Child:
         """User and system time so far of the child and its living descendants, in seconds."""
         return sum(_cpu_s(pid) for pid in _tree(self.pid))
 
+    def num_processes(self) -> int:
+        """The child and its living descendants."""
+        return len(_tree(self.pid))
+
     def memory_bytes(self) -> int:
         """Resident memory of the child and its descendants; what they share counts once."""
         return sum(_memory_bytes(pid) for pid in _tree(self.pid))
