@@ -15,9 +15,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.clock import SYSTEM_CLOCK
+from gateway.crons import Crons
 from gateway.env import Env
+from gateway.jobs import warm
 from gateway.parent import Parent
-from gateway.parts import open_parts
+from gateway.parts import open_parts, running
 from gateway.v1 import V1
 from gateway.worker import Worker
 from runtime import logs, reload, settings as config
@@ -52,19 +55,23 @@ def create_app(
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with open_parts(settings, is_worker=worker is not None) as parts:
             v1.env = env = parts.env(settings)
+            logs.set_level(settings.file.observability.level)
 
             async def apply(later: Settings, _: int) -> None:
                 """Requests that come from now on get these; those that run keep what they have."""
                 nonlocal current
-                v1.env, current = parts.env(later), later
-                await parts.let_go(later)
+                new = parts.env(later)
+                v1.env, current = new, later
+                logs.set_level(later.file.observability.level)
+                await parts.keep(later, new)
 
             log.info(
                 "gateway_started",
                 name=settings.file.name,
                 models=[deployment.id for deployment in env.catalog],
             )
-            async with following(apply), living:
+            crons = Crons(lambda: current, partial(warm, parts.placement), SYSTEM_CLOCK)
+            async with following(apply), running(crons.follow()), living:
                 yield
         log.info("gateway_stopped")
 

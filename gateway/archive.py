@@ -38,7 +38,7 @@ FILES = (
     "deployments/current",
     "deployments/*.json",
     "deployments/*.toml",
-    "crons.json",
+    "crons/*.json",
     "tls/ca.key",  # the authority of `dev --https`; its leaf is made again
     "tls/ca.pem",
 )

@@ -21,6 +21,7 @@ from gateway.cli.restore import restore
 from gateway.cli.secret import secret
 from gateway.cli.serving import dev, gateway, node, serve
 from gateway.cli.tail import tail
+from gateway.cli.triggers import triggers
 from gateway.cli.usage import usage
 from gateway.cli.whoami import whoami
 
@@ -36,7 +37,7 @@ COMMANDS = (
     *(init, check, secret, deploy, rollback, deployments),
     *(models, tenants, keys, usage),
     *(whoami, hosts, tail, doctor),
-    *(backup, restore, migrate),
+    *(backup, restore, migrate, triggers),
 )
 for command in COMMANDS:
     main.add_command(command)

@@ -8,7 +8,17 @@ SECTIONS = {
     "Serve": ("dev", "serve", "gateway", "node"),
     "Configure": ("init", "check", "secret", "deploy", "rollback", "deployments"),
     "Tenants and billing": ("tenants", "keys", "usage", "models"),
-    "Operate": ("whoami", "hosts", "tail", "doctor", "backup", "restore", "migrate", "completion"),
+    "Operate": (
+        "whoami",
+        "hosts",
+        "tail",
+        "doctor",
+        "backup",
+        "restore",
+        "migrate",
+        "triggers",
+        "completion",
+    ),
 }
 SENTENCE = 200  # characters: longer than any command's first sentence
 

@@ -1,0 +1,124 @@
+"""`bulkhead triggers`: the jobs that run by the clock, and one of them now."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from functools import partial
+from pathlib import Path
+
+import click
+import msgspec
+
+from gateway.cli.accounts import as_json
+from gateway.cli.options import NoState, Places, Unreachable, load, places, table
+from gateway.clock import SYSTEM_CLOCK
+from gateway.crons import Book, Run, moment, run_once
+from gateway.hosts import HostDirectory
+from gateway.jobs import warm
+from gateway.node_link import LocalNode
+from gateway.placement import Placement
+from gateway.schedule import last_until, next_after
+from gateway.store.connection import DATABASE
+from runtime import state
+from runtime.sections import CronSettings
+from runtime.settings import Settings
+
+POLL_S = 0.05
+
+
+@click.group()
+def triggers() -> None:
+    """Jobs that run by the clock: [[triggers.crons]] of the config."""
+
+
+@triggers.command("list")
+@places
+@as_json
+def list_triggers(places: Places, as_json: bool) -> None:
+    """The jobs of the config file, when each runs next, and how it went last. Times are UTC."""
+    settings = load(places)
+    book, now = Book(settings.state_dir), moment(SYSTEM_CLOCK)
+    rows = [(job, next_after(job.cron, now), book.last(job)) for job in _crons(settings)]
+    if as_json:
+        found = [
+            msgspec.to_builtins(job)
+            | {"number": number, "next": _told(then), "last": msgspec.to_builtins(last)}
+            for number, (job, then, last) in enumerate(rows, start=1)
+        ]
+        click.echo(json.dumps(found))
+        return
+    lines = [
+        (str(number), job.run, job.to or job.model, job.cron, _told(then), _how(last))
+        for number, (job, then, last) in enumerate(rows, start=1)
+    ]
+    click.echo(table(lines, ("", "RUN", "FOR", "CRON", "NEXT", "LAST")))
+
+
+@triggers.command("run")
+@click.argument("number", type=click.IntRange(min=1))
+@places
+@as_json
+@click.pass_context
+def run_trigger(ctx: click.Context, number: int, places: Places, as_json: bool) -> None:
+    """Run the job with that NUMBER in the list now. A usage export is of the last closed period."""
+    settings = load(places)
+    crons = _crons(settings)
+    if number > len(crons):
+        raise click.UsageError(f"there are {len(crons)} jobs; see `bulkhead triggers list`")
+    if not (settings.state_dir / DATABASE).exists():
+        raise NoState(f"{settings.state_dir} holds no database; name the folder with --state")
+    run = asyncio.run(_run(crons[number - 1], settings))
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(run)))
+    elif run.ok:
+        click.echo(f"Done: {run.said}.")
+    else:
+        click.echo(f"Error: {run.said}", err=True)
+    ctx.exit(0 if run.ok else 1)
+
+
+async def _run(job: CronSettings, settings: Settings) -> Run:
+    now = moment(SYSTEM_CLOCK)
+    at = last_until(job.cron, now) if job.run == "usage-export" else now
+
+    return await run_once(job, at, settings, partial(_warm, settings), SYSTEM_CLOCK)
+
+
+async def _warm(settings: Settings, model: str) -> None:
+    """As a gateway does it: to the node, this command is one more."""
+    connect_s = settings.file.relay.connect_s
+    socket, placement = state.node_socket(settings.state_dir), Placement()
+    hosts = HostDirectory([LocalNode(str(socket), connect_s)], placement)
+    following = asyncio.create_task(hosts.follow())
+    try:
+        await _heard(hosts, socket, connect_s)
+        await warm(placement, model)
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+        await hosts.aclose()
+
+
+async def _heard(hosts: HostDirectory, socket: Path, patience_s: float) -> None:
+    try:
+        async with asyncio.timeout(patience_s):
+            while not hosts.is_heard():
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise Unreachable(f"no node answers on {socket}; is it running?") from None
+
+
+def _crons(settings: Settings) -> tuple[CronSettings, ...]:
+    return settings.file.triggers.crons
+
+
+def _told(moment: datetime.datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _how(last: Run | None) -> str:
+    if last is None:
+        return "-"
+    return f"{_told(last.ended_at)} {'ok' if last.ok else 'failed'}: {last.said}"
