@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Coroutine
@@ -19,18 +20,19 @@ from typing import Any, Self
 import structlog
 import uvicorn
 
-from gateway.admin import address, key
-from gateway.admin.address import Address
+from gateway import address
+from gateway.address import Address
+from gateway.admin import key
 from gateway.admin.api import AdminApi
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
 from gateway.admin.status import Process
-from gateway.admin.tls import AdminTls
 from gateway.deployed import Deployed
 from runtime import settings as config, state
 from runtime.host import HostServer
 from runtime.listener import PortInUse, bind, listen
 from runtime.settings import Settings
+from runtime.tls import server_context
 
 log = structlog.get_logger()
 
@@ -48,12 +50,11 @@ class AdminThread:
         self._process = Process(
             command=command, pid=os.getpid(), began=time.time(), began_monotonic=time.monotonic()
         )
-        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="admin", daemon=True)
         self._told = asyncio.Event()
         self._held = ExitStack()  # the role and the port
         self._sock: socket.socket | None = None
-        self._tls: AdminTls | None = None
+        self._tls: ssl.SSLContext | None = None
         self.hub = EventHub(state.events_socket(settings.state_dir))
         self.node = NodeClient(state.node_socket(settings.state_dir))
 
@@ -64,19 +65,19 @@ class AdminThread:
         """
         admin = self._settings.file.admin
         self._key = key.ensure(self._settings.state_dir, config.caller().admin_key)
-        self._tls = AdminTls(self._settings) if admin.port and admin.tls.cert else None
         if admin.port:
+            if admin.tls.cert:
+                self._tls = server_context(admin.tls, self._settings.folder)
             with suppress(state.StateInUse):
                 self._sock = self._take()
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Returns when all is closed."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._told.set)
-            self._thread.join()
-        self._loop.close()
+        self._loop.call_soon_threadsafe(self._told.set)
+        self._thread.join()
         self._held.close()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> Future[None]:
@@ -94,32 +95,31 @@ class AdminThread:
         return sock
 
     def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._main())
-        except Exception:  # requests go on without
-            log.exception("admin_failed")
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # ends what was spawned
+            runner.run(self._main())
 
     async def _main(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            if self._settings.file.admin.port:
-                group.create_task(self._serve())
-            await self._told.wait()
-            self.hub.close()
+        serving = asyncio.ensure_future(self._serve()) if self._settings.file.admin.port else None
+        await self._told.wait()
+        self.hub.close()
+        if serving:
+            await serving
 
     async def _serve(self) -> None:
-        sock = self._sock or await self._take_over()
-        if sock is None:
-            return
+        try:
+            if sock := self._sock or await self._take_over():
+                await self._answer(sock)
+        except Exception:  # requests go on without, and so does the hub
+            log.exception("admin_failed")
+
+    async def _answer(self, sock: socket.socket) -> None:
         server = HostServer(self._config())
         serving = asyncio.ensure_future(server.serve(sockets=[sock]))
         here = where(self._settings)
-        address.publish(self._settings.state_dir, here)
+        address.publish(self._settings.state_dir, "admin", here)
         log.info("admin_started", url=here.url)
-        renewing = asyncio.ensure_future(self._tls.keep()) if self._tls else None
         await self._told.wait()
-        address.withdraw(self._settings.state_dir)
-        if renewing:
-            renewing.cancel()
+        address.withdraw(self._settings.state_dir, "admin")
         server.should_exit = True
         await serving
 
@@ -146,7 +146,7 @@ class AdminThread:
             limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=DRAIN_S,
-            ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
+            ssl_context_factory=(lambda _config, _default: tls) if tls else None,
         )
 
 

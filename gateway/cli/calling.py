@@ -8,7 +8,9 @@ from typing import Any
 
 import httpx
 
-from gateway.admin import address, key as admin_key
+from gateway import address
+from gateway.address import Address
+from gateway.admin import key as admin_key
 from gateway.cli.options import Declined, Places, Refused, Unreachable, locate
 from runtime import settings as config
 
@@ -48,14 +50,20 @@ def admin_server(places: Places) -> Server:
     given, state_dir = config.caller(), locate(places).state_dir
     if given.admin_url:
         return Server(given.admin_url, admin_key.read(state_dir, given.admin_key))
-    found = address.find(state_dir) if state_dir.exists() else None
+    found = address.find(state_dir, "admin") if state_dir.exists() else None
     if found is None:
         raise Unreachable(
             f"no admin API is open for {state_dir}; start `bulkhead dev` or `serve` (with an admin "
             "port), or name another with --state or BULKHEAD_ADMIN_URL"
         )
-    tls = only(found.certificate) if found.certificate else True
-    return Server(found.url, admin_key.read(state_dir, given.admin_key), tls)
+    return Server(found.url, admin_key.read(state_dir, given.admin_key), trust(found))
+
+
+def trust(found: Address) -> ssl.SSLContext | bool:
+    """Whom to believe there."""
+    if found.certificate:
+        return only(found.certificate)
+    return ssl.create_default_context(cafile=found.authority) if found.authority else True
 
 
 def only(certificate: str) -> ssl.SSLContext:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from gateway import local_ca
+from gateway import address, local_ca
+from gateway.address import Address
 from gateway.admin.thread import AdminThread
 from gateway.cli.accounts import pepper
 from gateway.cli.options import Places, database, load, locate, places
@@ -135,7 +136,7 @@ def gateway(addresses: Addresses, deployed: bool, places: Places) -> None:
     with _listener(settings) as sock, AdminThread(settings, "gateway"):
         _migrate(settings)
         _deploy(settings, "bulkhead gateway")
-        run_gateway(settings, sock, lambda: _announce(settings))
+        _run_gateway(settings, sock, lambda: _announce(settings))
 
 
 @click.command()
@@ -209,11 +210,26 @@ def _migrate(settings: Settings) -> None:
         pass
 
 
+def _run_gateway(settings: Settings, sock: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve; commands find it by the state folder meanwhile."""
+    authority = f"{settings.local_tls}/ca.pem" if settings.local_tls else ""
+    here = Address(url=url_of(settings), authority=authority)
+
+    def serving() -> None:
+        address.publish(settings.state_dir, "gateway", here)
+        ready()
+
+    try:
+        run_gateway(settings, sock, serving)
+    finally:
+        address.withdraw(settings.state_dir, "gateway")
+
+
 def _serve(start: Start, sock: socket.socket, ready: Callable[[], None]) -> None:
     hosts = NodeThread(start)
     hosts.start()
     try:
-        run_gateway(start.settings, sock, ready)
+        _run_gateway(start.settings, sock, ready)
     finally:
         hosts.stop()
     if hosts.is_broken:

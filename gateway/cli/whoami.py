@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from gateway import address
 from gateway.cli.accounts import as_json, when
-from gateway.cli.calling import Server, admin_server
-from gateway.cli.options import NoState, Places, peek, places
+from gateway.cli.calling import Server, admin_server, trust
+from gateway.cli.options import NoState, Places, locate, peek, places
 from gateway.cli.serving import url_of
 from runtime import settings as config
 
@@ -46,15 +47,18 @@ def public_server(places: Places) -> Server:
     given = config.caller()
     if given.url and given.api_key:
         return Server(given.url, given.api_key)
-    settings = peek(places)
-    demo_key = settings.state_dir / "demo-key"
+    state_dir = locate(places).state_dir
+    demo_key = state_dir / "demo-key"
     if not given.api_key and not demo_key.exists():
         raise NoState(
             "no API key: set BULKHEAD_API_KEY, or name the state folder of a `bulkhead dev`, "
             "which has a demo key, with --state"
         )
     key = given.api_key or demo_key.read_text("ascii", "replace").strip()
-    return Server(given.url or url_of(settings), key)
+    found = address.find(state_dir, "gateway") if state_dir.exists() else None
+    if given.url or found is None:
+        return Server(given.url or url_of(peek(places)), key)
+    return Server(found.url, key, trust(found))
 
 
 def tenant_rows(server: Server, found: dict[str, Any]) -> list[tuple[str, str]]:

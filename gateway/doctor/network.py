@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from gateway.admin import address
+from gateway import address
 from gateway.admin.node_client import NodeClient
 from gateway.admin.problems import NodeUnreachable
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
@@ -21,7 +21,6 @@ from runtime.deployments import Deployments, NoDeployment
 from runtime.node_wire import Hosts, ModelState
 from runtime.running import Running, running
 from runtime.sections import ServerTls
-from runtime.settings import Settings
 
 TIMEOUT_S = 5.0
 
@@ -65,8 +64,8 @@ def ports(patient: Patient) -> Iterator[Finding]:
     alive = {process.role for process in living(patient)}
     yield port("port", file.server.host, file.server.port, is_ours="gateway" in alive)
     if file.admin.port:
-        found = address.find(patient.place.state_dir) if alive else None
-        yield port("admin port", file.admin.host, file.admin.port, is_ours=found is not None)
+        is_ours = bool(alive) and address.find(patient.place.state_dir, "admin") is not None
+        yield port("admin port", file.admin.host, file.admin.port, is_ours=is_ours)
 
 
 def port(name: str, host: str, number: int, *, is_ours: bool) -> Finding:
@@ -122,23 +121,22 @@ def gateway(patient: Patient) -> Iterator[Finding]:
     """If one runs, it answers."""
     if "gateway" not in {process.role for process in living(patient)}:
         yield ok("gateway", "not running")
-    elif patient.settings is not None:
-        yield answers(patient.settings)
+    elif found := address.find(patient.place.state_dir, "gateway"):
+        yield answers(found.url)
+    else:
+        yield warning("gateway", "is starting, or was killed", "look again")
 
 
-def answers(settings: Settings) -> Finding:
+def answers(base: str) -> Finding:
     """Whether the public listener speaks HTTP, and says that it is ready."""
-    server = settings.file.server
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104
-    scheme = "https" if server.tls.cert else "http"
-    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}/readyz"
+    url = f"{base}/readyz"
     began = time.monotonic()
     try:
         # its certificate is looked at by its file, and may not name this address
         answer = httpx.get(url, timeout=TIMEOUT_S, verify=False, trust_env=False)  # noqa: S501
     except httpx.HTTPError as fault:
-        todo = "look at its log; if it was started with --port, give doctor BULKHEAD_PORT"
-        return error("gateway", f"{url} doesn't answer ({type(fault).__name__})", todo)
+        told = f"{url} doesn't answer ({type(fault).__name__})"
+        return error("gateway", told, "look at its log; if it stays so, restart it")
     took_ms = (time.monotonic() - began) * 1000
     if answer.status_code != 200:
         todo = "wait, or look at its log"

@@ -177,7 +177,7 @@ def test_hosts_are_listed_and_restarted(tmp_path: Path) -> None:
 
 
 def test_whoami(fake_stack: Stack) -> None:
-    mine = run(fake_stack, "whoami", BULKHEAD_PORT=str(fake_stack.port))
+    mine = run(fake_stack, "whoami")
     assert "demo (tn_" in mine.stdout
     assert fake_stack.key not in mine.stdout
     as_json = run(

@@ -7,9 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway import keys
-from gateway.admin import address
-from gateway.admin.address import Address
+from gateway import address, keys
+from gateway.address import Address
 from gateway.admin.key import NoAdminKey, ensure
 from gateway.cli.calling import Server, admin_server, check, reason
 from gateway.cli.options import Declined, Places, Refused, Unreachable
@@ -30,12 +29,12 @@ def test_it_is_where_the_process_that_listens_has_said(places: Places) -> None:
     key = ensure(places.state_dir)
     with pytest.raises(Unreachable, match=r"no admin API is open for .*--state"):
         admin_server(places)
-    address.publish(places.state_dir, Address(url="http://127.0.0.1:1"))
+    address.publish(places.state_dir, "admin", Address(url="http://127.0.0.1:1"))
     found = admin_server(places)
     assert (found.url, found.key) == ("http://127.0.0.1:1", key)
     assert key not in repr(found)
-    address.withdraw(places.state_dir)
-    address.withdraw(places.state_dir)
+    address.withdraw(places.state_dir, "admin")
+    address.withdraw(places.state_dir, "admin")
     with pytest.raises(Unreachable):
         admin_server(places)
 
@@ -44,7 +43,7 @@ def test_a_config_with_faults_is_no_obstacle(places: Places) -> None:
     assert places.config
     assert places.state_dir
     ensure(places.state_dir)
-    address.publish(places.state_dir, Address(url="http://127.0.0.1:1"))
+    address.publish(places.state_dir, "admin", Address(url="http://127.0.0.1:1"))
     places.config.write_text('[[models]]\nid = 7\n[server]\nport = "x"\n')
     assert admin_server(places).url == "http://127.0.0.1:1"
 
