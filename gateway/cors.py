@@ -19,7 +19,7 @@ ALLOW_ORIGIN = b"access-control-allow-origin"
 EXPOSE = b"access-control-expose-headers"
 EXPOSED = b"x-request-id, retry-after, etag, deprecation, sunset, link"
 MAX_AGE_S = b"600"
-MAX_HEADER_NAMES = 4096
+MAX_NAMES_LEN = 4096
 
 # Any header may be sent: what we don't know we don't read. The SDKs send a dozen of their own.
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]+")
@@ -52,7 +52,7 @@ class Cors:
             (b"access-control-max-age", MAX_AGE_S),
             (b"vary", b"Access-Control-Request-Method, Access-Control-Request-Headers"),
         ]
-        names = call.header(b"access-control-request-headers")[:MAX_HEADER_NAMES]
+        names = call.header(b"access-control-request-headers")[:MAX_NAMES_LEN]
         if _HEADER_NAMES.fullmatch(names):
             headers.append((b"access-control-allow-headers", names.encode()))
         await call.send_empty(204, headers)

@@ -85,6 +85,19 @@ def test_what_was_contracted_is_billed_under_the_model_s_own_name(stack: Stack) 
     assert row["amount"] == "0.00000015"  # 3 x 0.01 + 6 x 0.02, for a million each
 
 
+def test_health_is_what_a_request_can_expect(stack: Stack) -> None:
+    """After an answer its host is ready, and it is known how fast it was."""
+    with stack.client() as http:
+        assert http.post(TEXT, json=BODIES[TEXT] | {"stream": True}).status_code == 200
+        found = {
+            one["id"]: one["health"] for one in http.get("/v1/models?view=full").json()["data"]
+        }
+        assert found["echo"] == found["echo-latest"]
+        assert found["echo"]["status"] == "ready"
+        assert found["echo"]["ttft_p50"] > 0
+        assert found["echo"]["tps_p50"] > 0
+
+
 def test_the_commands_ask_the_gateway_that_the_environment_names(stack: Stack) -> None:
     def run(*args: str) -> str:
         env = {"BULKHEAD_URL": stack.url, "BULKHEAD_API_KEY": stack.key, "PATH": "/usr/bin:/bin"}
