@@ -30,7 +30,7 @@ from gateway.renewal import Offer, Renewal
 from gateway.tls_files import TlsFiles, TlsFolder
 from gateway.workers import Workers
 from runtime.listener import BACKLOG
-from runtime.sections import FileSettings
+from runtime.settings import Settings
 
 log = structlog.get_logger()
 
@@ -119,18 +119,20 @@ class Serving:
 class Server(MPServer):
     """granian's, with workers that take over from each other. A second signal ends it at once.
 
-    `offer` is what it begins with, and `renewal` watches what becomes of that; None: plain HTTP.
+    `settings` are asked for as they are by then. `offer` is what it begins with, and `renewal`
+    watches what becomes of that; None: plain HTTP.
     """
 
     def __init__(
         self,
-        settings: FileSettings,
+        settings: Callable[[], Settings],
         listener: socket.socket,
         folder: TlsFolder,
         offer: Offer | None = None,
         renewal: Renewal | None = None,
     ) -> None:
-        server = settings.server
+        file = settings().file
+        server = file.server
         super().__init__(
             APP,
             address=server.host,
@@ -141,14 +143,14 @@ class Server(MPServer):
             log_level=LogLevels.error,
             log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
         )
+        self._settings = settings
         self._listener = listener
         self._folder = folder
         self._renewal = renewal
         self._first = self._serving(offer)
-        self._workers = Workers(self._first, settings.limits.wall_s + GRACE_S)
+        self._workers = Workers(self._first, lambda: settings().file.limits.wall_s + GRACE_S)
         self._spawn_target: Callable[..., None] | None = None
         self.on_serving: Callable[[], None] | None = None  # called once
-        self.drain_s: Callable[[], float] = lambda: server.drain_s  # asked for at the end
 
     def _serving(self, offer: Offer | None) -> Serving:
         return Serving(self, self._folder.add(offer.identity) if offer else None, offer)
@@ -212,7 +214,7 @@ class Server(MPServer):
                 self._tell_serving()
                 self.main_loop_interrupt.wait(TURN_S)
         finally:
-            self.workers_kill_timeout = math.ceil(self.drain_s())
+            self.workers_kill_timeout = math.ceil(self._settings().file.server.drain_s)
             for worker in self._workers:
                 worker.say(Word.STOP)
             self.wrks[:] = [worker.inner for worker in self._workers]

@@ -99,8 +99,7 @@ def run_gateway(settings: Settings, listener: socket.socket, ready: Callable[[],
     with own_store(settings.state_dir):
         folder = TlsFolder(runtime_dir(settings.state_dir))
         listen(listener)
-        server = Server(settings.file, listener, folder, offer, renewal)
-        server.drain_s = lambda: deployed().file.server.drain_s
+        server = Server(deployed, listener, folder, offer, renewal)
         server.on_serving = threading.Thread(target=ready, name="ready", daemon=True).start
         try:
             server.serve()

@@ -6,7 +6,7 @@ Decisions alone: processes are started and asked by whoever is handed in, and ti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -68,9 +68,9 @@ class _Leaving(Generic[P]):
 
 
 class Workers(Generic[P]):
-    """The workers of one gateway. `outlive_s` is how long one that has retired may take to end."""
+    """The workers of one gateway. `outlive_s` is how long one that retires may take to end."""
 
-    def __init__(self, kind: Kind[P], outlive_s: float) -> None:
+    def __init__(self, kind: Kind[P], outlive_s: Callable[[], float]) -> None:
         self._kind = kind
         self._outlive_s = outlive_s
         self._serving: P | None = None
@@ -144,4 +144,4 @@ class Workers(Generic[P]):
 
     def _leave(self, process: P, now: float) -> None:
         process.retire()
-        self._leaving.append(_Leaving(process, now + self._outlive_s))
+        self._leaving.append(_Leaving(process, now + self._outlive_s()))

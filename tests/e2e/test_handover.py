@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from gateway.worker import SETTLE_S
 from tests.authority import DAY, Authority, Issued, p256, pem_of
 from tests.e2e.ledger import exported, records, row_of
 from tests.e2e.test_tls import BODY, SERVER, connect
-from tests.stack import SOAK, Stack, fake_config, running
+from tests.stack import BULKHEAD, REPO, SOAK, Stack, fake_config, free_port, running
 from tests.waiting import wait_for
 
 DRAIN_S = 4
@@ -259,3 +260,14 @@ def test_a_stop_in_mid_handover_drains_all(stack: Stack, authority: Authority, m
     assert rows[outlasts.request_id]["outcome"] == "crashed"
     assert {row["state"] for row in rows.values()} == {"settled"}
     assert "Traceback" not in stack.log.read_text()
+
+
+def test_another_gateway_on_this_store_is_refused(stack: Stack) -> None:
+    """The parent owns it: two workers may share it, two gateways may not."""
+    told = subprocess.run(
+        [*BULKHEAD, "gateway", "--config", str(stack.config), "--state", str(stack.state),
+         "--port", str(free_port()), "--admin-port", "0"],
+        capture_output=True, text=True, cwd=REPO, timeout=60, check=False,
+    )  # fmt: skip
+    assert told.returncode == 4, told.stderr
+    assert "already in use by a running Bulkhead gateway" in told.stderr

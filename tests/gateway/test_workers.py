@@ -67,7 +67,7 @@ def new() -> FakeKind:
 @pytest.fixture
 def workers(old: FakeKind) -> Workers[FakeProcess]:
     """One serves."""
-    found: Workers[FakeProcess] = Workers(old, OUTLIVE_S)
+    found: Workers[FakeProcess] = Workers(old, lambda: OUTLIVE_S)
     found.turn(0)
     assert not found.is_serving
     old.last.serves = True
