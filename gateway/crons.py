@@ -119,8 +119,13 @@ class Crons:
             for task in self._running.values():
                 task.cancel()
             await asyncio.gather(*self._running.values(), return_exceptions=True)
-            if self._lock is not None:
-                self._lock.close()
+            self.close()
+
+    def close(self) -> None:
+        """Another process may run the jobs."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def look(self) -> None:
         """Start what has become due since the last look."""

@@ -13,7 +13,7 @@ from cronsim import CronSim
 
 from runtime.sections import CronSettings
 
-INSTANT = datetime.timedelta(seconds=1)
+INSTANT = datetime.timedelta(microseconds=1)
 
 
 def next_after(cron: str, moment: datetime.datetime) -> datetime.datetime:
