@@ -86,7 +86,8 @@ async def _follow(start: Start, sign: Sign, apply: Apply) -> None:
         if current is None or current == seen:
             continue
         seen = current
-        fault = await _applied(state_dir, current.number, dev, apply)
+        with structlog.contextvars.bound_contextvars(role=sign.shown.role):
+            fault = await _applied(state_dir, current.number, dev, apply)
         number = number if fault else current.number
         sign.show(current, number, fault)
 
