@@ -32,23 +32,24 @@ class HostDirectory:
         self._placement = placement
         self._gateway = new_id("gw")
         self._nodes = [_Node(address, self._gateway, self) for address in nodes]
+        self._links: asyncio.TaskGroup | None = None  # while they are followed
         self._retiring: set[asyncio.Task[None]] = set()
         placement.on_wait = self._hurry
 
     async def follow(self) -> None:
         """Follow every node until cancelled."""
-        for node in self._nodes:
-            node.follow()
-        try:
-            await asyncio.Event().wait()
-        finally:
+        async with asyncio.TaskGroup() as self._links:
             for node in self._nodes:
-                node.leave()
+                node.follow(self._links)
+            await asyncio.Event().wait()  # others may come
 
     def keep(self, addresses: Sequence[NodeAddress]) -> None:
         """Follow these nodes from now on. What runs on the hosts of others may end."""
         kept = {node.link.address.key: node for node in self._nodes}
-        nodes = [kept.pop(a.key, None) or _Node(a, self._gateway, self) for a in addresses]
+        nodes = [
+            kept.pop(address.key) if address.key in kept else _Node(address, self._gateway, self)
+            for address in addresses
+        ]
         new, self._nodes = [node for node in nodes if node not in self._nodes], nodes
         for node in kept.values():
             node.leave()
@@ -58,8 +59,9 @@ class HostDirectory:
                 self._update_line(self._placement.line(model))
             for place in places:
                 self._background(place.transport.retire())
-        for node in new:
-            node.follow()
+        if self._links:
+            for node in new:
+                node.follow(self._links)
 
     def is_heard(self) -> bool:
         """Whether any node answers."""
@@ -142,9 +144,9 @@ class _Node:
         self._shares: dict[str, Share] = {}
         self._following: asyncio.Task[None] | None = None
 
-    def follow(self) -> None:
+    def follow(self, links: asyncio.TaskGroup) -> None:
         """Begin to hear of it, and to tell it."""
-        self._following = asyncio.create_task(self.link.run(), name=f"node {self.link.address.name}")
+        self._following = links.create_task(self.link.run())
 
     def leave(self) -> None:
         """Hear no more of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +31,7 @@ class NodeAddress(Protocol):
 
     name: str
     url: str  # the base of the node's routes
+    key: Hashable  # equal if it is the same node, reached in the same way
 
     def open(self) -> Transport:
         """A transport to the node itself."""
@@ -47,6 +48,7 @@ class LocalNode:
     def __init__(self, socket: str, connect_s: float) -> None:
         self.name = "local"
         self.url = "http://node"
+        self.key: Hashable = socket
         self._socket = socket
         self._connect_s = connect_s
 
@@ -66,6 +68,7 @@ class RemoteNode:
         url = urlsplit(settings.url)
         self.name = url.netloc
         self.url = settings.url.rstrip("/")
+        self.key: Hashable = (settings, connect_s)
         self._host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
         self._connect_s = connect_s
         self._tls = Followed(settings.tls, folder)

@@ -100,11 +100,11 @@ class Parts:
             keep_alive_s=relay_settings.keep_alive_s,
         )
 
-    async def let_go(self, settings: Settings) -> None:
-        """Close what these settings, in force by now, have no use for. Running answers may end."""
-        models = catalog_of(settings.file.models, settings.secrets, folder=settings.folder)
+    async def keep(self, settings: Settings, env: Env) -> None:
+        """Reach what these settings, in force by now, name, and nothing else. Answers may end."""
+        self.hosts.keep(_nodes(settings))
         connect_s = settings.file.relay.connect_s
-        await self.attached.keep(way_to(model, connect_s) for model in models)
+        await self.attached.keep(way_to(model, connect_s) for model in env.catalog)
 
 
 @asynccontextmanager
