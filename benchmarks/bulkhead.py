@@ -48,6 +48,7 @@ def bulkhead(config: str, *, core: int | None = None) -> Iterator[Served]:
         path = Path(folder) / "bulkhead.toml"
         path.write_text(config)
         places = [f"--config={path}", f"--state={folder}/state", f"--port={free_port()}"]
+        places += [f"--admin-port={free_port()}"]
         with child(python("gateway", "dev", *places), "BULKHEAD_API_KEY=", core=core) as served:
             url = served.printed("BULKHEAD_URL=")
             yield Served(f"{url}/v1", served.printed("BULKHEAD_API_KEY="), served)

@@ -63,7 +63,7 @@ def test_no_network_for_the_packages(checkout: Path) -> None:
 
 @pytest.mark.slow
 def test_no_network_for_the_weights(tmp_path: Path) -> None:
-    env = NO_INDEX | {"BULKHEAD_PORT": str(free_port())}
+    env = NO_INDEX | {"BULKHEAD_PORT": str(free_port()), "BULKHEAD_ADMIN_PORT": "0"}
     told = run(REPO, "-m", "gateway", "dev", "--state", str(tmp_path / "state"), **env)
     assert "no network" in told.splitlines()[-1]
     assert "Traceback" not in told

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from gateway import address
+from gateway.address import Address
 from gateway.admin.node_client import NodeClient
 from gateway.admin.problems import NodeUnreachable
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
@@ -60,24 +61,23 @@ def ports(patient: Patient) -> Iterator[Finding]:
     """Free, or ours."""
     if patient.settings is None:
         return
-    file = patient.settings.file
+    server, admin = patient.settings.file.server, patient.settings.file.admin
     alive = {process.role for process in living(patient)}
-    yield port("port", file.server.host, file.server.port, is_ours="gateway" in alive)
-    if file.admin.port:
-        is_ours = bool(alive) and address.find(patient.place.state_dir, "admin") is not None
-        yield port("admin port", file.admin.host, file.admin.port, is_ours=is_ours)
+    ours = address.find(patient.place.state_dir, "gateway") if "gateway" in alive else None
+    yield port("port", server.host, server.port, ours)
+    if admin.port:
+        ours = address.find(patient.place.state_dir, "admin") if alive else None
+        yield port("admin port", admin.host, admin.port, ours)
 
 
-def port(name: str, host: str, number: int, *, is_ours: bool) -> Finding:
-    """One of them."""
-    where = f"{host}:{number}"
-    reason = why_not_free(host, number)
-    if is_ours:
-        return ok(name, f"{where} is ours" if reason else f"ours is another than {where}")
-    if reason:
+def port(name: str, host: str, number: int, ours: Address | None) -> Finding:
+    """One of them. `ours`: where a process of this state folder listens."""
+    if ours is not None:
+        return ok(name, f"{ours.url} is ours")
+    if reason := why_not_free(host, number):
         todo = "stop what uses it, or configure another"
-        return error(name, f"{where} can't be listened on: {reason}", todo)
-    return ok(name, f"{where} is free")
+        return error(name, f"{host}:{number} can't be listened on: {reason}", todo)
+    return ok(name, f"{host}:{number} is free")
 
 
 def why_not_free(host: str, number: int) -> str:

@@ -93,7 +93,7 @@ def test_a_bad_config_lists_every_fault_and_starts_nothing(tmp_path: Path) -> No
 def try_dev(config: Path, state: Path, port: int, code: int) -> str:
     places = ["--config", str(config), "--state", str(state), "--port", str(port)]
     done = subprocess.run(
-        [*BULKHEAD, "dev", *places],
+        [*BULKHEAD, "dev", *places, "--admin-port", "0"],
         capture_output=True,
         text=True,
         cwd=REPO,

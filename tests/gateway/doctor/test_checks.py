@@ -269,9 +269,9 @@ def test_weights(tmp_path: Path) -> None:
 def test_ports_are_free_ours_or_anothers(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         taken = sock.getsockname()[1]
-        assert network.port("port", "127.0.0.1", taken, is_ours=True).text.endswith("is ours")
-        other = network.port("port", "127.0.0.1", taken, is_ours=False)
-        assert other.level == "error"
+        here = Address(url=f"http://127.0.0.1:{taken}")
+        assert network.port("port", "127.0.0.1", taken, here).text == f"{here.url} is ours"
+        assert network.port("port", "127.0.0.1", taken, None).level == "error"
         both = patient(
             tmp_path, server=ServerSettings(port=taken), admin=AdminSettings(port=free_port())
         )
