@@ -100,7 +100,8 @@ class Deployments:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold this while comparing with the current one and adding the next."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)  # its parents need no mode
+        self._folder.mkdir(exist_ok=True, mode=0o700)
         with (self._folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

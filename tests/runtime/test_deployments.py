@@ -54,7 +54,11 @@ def test_a_text_is_kept_to_the_byte_beside_its_record(book: Deployments, tmp_pat
 
 
 def test_files_are_private(book: Deployments, tmp_path: Path) -> None:
+    """The state folder too, if this is the first to need it."""
     add(book, "a")
+    add(Deployments(tmp_path / "new" / "state"), "a")
+    assert (tmp_path / "new" / "state").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "deployments").stat().st_mode & 0o077 == 0
     for path in (tmp_path / "deployments").iterdir():
         assert path.name == "lock" or path.stat().st_mode & 0o077 == 0, path
 
