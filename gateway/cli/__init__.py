@@ -9,6 +9,7 @@ import click
 from gateway.cli.accounts import keys, tenants
 from gateway.cli.backup import backup
 from gateway.cli.check import check
+from gateway.cli.completion import completion
 from gateway.cli.deploy import deploy, rollback
 from gateway.cli.deployments import deployments
 from gateway.cli.doctor import doctor
@@ -38,6 +39,7 @@ COMMANDS = (
     *(models, tenants, keys, usage),
     *(whoami, hosts, tail, doctor),
     *(backup, restore, migrate, triggers),
+    completion,
 )
 for command in COMMANDS:
     main.add_command(command)

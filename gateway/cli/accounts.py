@@ -8,6 +8,7 @@ import json
 import click
 
 from gateway import tenants as accounts
+from gateway.cli.completing import live_keys, tenant_names
 from gateway.cli.options import Places, database, locate, table, whereabouts
 from gateway.keys import PEPPER_LABEL
 from runtime import keyring
@@ -62,7 +63,7 @@ def keys() -> None:
 
 
 @keys.command("create")
-@click.argument("tenant")
+@click.argument("tenant", shell_complete=tenant_names)
 @click.option("--name", default="default", show_default=True, help="What the key is for.")
 @whereabouts
 @as_json
@@ -81,7 +82,7 @@ def create_key(tenant: str, name: str, places: Places, as_json: bool) -> None:
 
 
 @keys.command("list")
-@click.argument("tenant")
+@click.argument("tenant", shell_complete=tenant_names)
 @whereabouts
 @as_json
 def list_keys(tenant: str, places: Places, as_json: bool) -> None:
@@ -106,7 +107,7 @@ def list_keys(tenant: str, places: Places, as_json: bool) -> None:
 
 
 @keys.command("revoke")
-@click.argument("key_id")
+@click.argument("key_id", shell_complete=live_keys)
 @whereabouts
 def revoke_key(key_id: str, places: Places) -> None:
     """End a key, at once and for good."""

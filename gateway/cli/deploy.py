@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from gateway.cli.accounts import as_json
+from gateway.cli.completing import deployment_numbers
 from gateway.cli.options import Places, load, locate, places
 from runtime import reload
 from runtime.deployments import Deployments, NoDeployment
@@ -51,7 +52,9 @@ def deploy(dry_run: bool, message: str, timeout_s: float, places: Places, as_jso
 
 
 @click.command()
-@click.argument("number", type=click.IntRange(min=1), required=False)
+@click.argument(
+    "number", type=click.IntRange(min=1), required=False, shell_complete=deployment_numbers
+)
 @message_option
 @timeout_option
 @places

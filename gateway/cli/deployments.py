@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from gateway.cli.accounts import as_json
+from gateway.cli.completing import deployment_numbers
 from gateway.cli.options import Places, locate, places, table
 from runtime.deployments import Deployment, Deployments
 
@@ -43,7 +44,7 @@ def list_deployments(places: Places, as_json: bool) -> None:
 
 
 @deployments.command("view")
-@click.argument("number", type=click.IntRange(min=1))
+@click.argument("number", type=click.IntRange(min=1), shell_complete=deployment_numbers)
 @places
 @as_json
 def view_deployment(number: int, places: Places, as_json: bool) -> None:

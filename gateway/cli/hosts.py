@@ -11,6 +11,7 @@ import click
 
 from gateway.cli.accounts import as_json
 from gateway.cli.calling import Server, admin_server
+from gateway.cli.completing import model_ids
 from gateway.cli.options import Places, places, table
 from gateway.live.words import NOTHING, amount, cut, span
 
@@ -40,7 +41,7 @@ def list_hosts(watch: bool, as_json: bool, places: Places) -> None:
 
 
 @hosts.command("restart")
-@click.argument("model")
+@click.argument("model", shell_complete=model_ids)
 @places
 def restart_hosts(model: str, places: Places) -> None:
     """Replace MODEL's hosts, and forget its failures. No request is lost."""

@@ -12,6 +12,7 @@ import click
 from gateway.catalog import US, catalog_of
 from gateway.cli.accounts import as_json
 from gateway.cli.calling import Server
+from gateway.cli.completing import model_ids
 from gateway.cli.options import Declined, Places, peek, places, table
 from gateway.cli.whoami import public_server
 from gateway.clock import SYSTEM_CLOCK
@@ -55,7 +56,7 @@ def list_models(search: str, task: str | None, as_json: bool, places: Places) ->
 
 
 @models.command("schema")
-@click.argument("model")
+@click.argument("model", shell_complete=model_ids)
 @places
 @as_json
 def schema(model: str, as_json: bool, places: Places) -> None:

@@ -9,6 +9,7 @@ import sys
 import click
 
 from gateway.cli.accounts import as_json
+from gateway.cli.completing import secret_names
 from gateway.cli.options import Places, locate, table, whereabouts
 from runtime import rollout, settings as config
 from runtime.deployments import Deployments
@@ -28,7 +29,7 @@ def secret() -> None:
 
 
 @secret.command("put")
-@click.argument("name")
+@click.argument("name", shell_complete=secret_names)
 @whereabouts
 def put_secret(name: str, places: Places) -> None:
     """Keep a value under NAME, sealed in the state folder. It is asked for, or read from stdin."""
@@ -76,7 +77,7 @@ def list_secrets(places: Places, as_json: bool) -> None:
 
 
 @secret.command("delete")
-@click.argument("name")
+@click.argument("name", shell_complete=secret_names)
 @click.option("--force", is_flag=True, help="Also one that the configuration needs.")
 @whereabouts
 def delete_secret(name: str, force: bool, places: Places) -> None:

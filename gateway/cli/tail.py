@@ -15,6 +15,7 @@ from rich.console import Console
 
 from gateway.admin.filters import RESULTS
 from gateway.cli.calling import Server, admin_server, check, unreachable
+from gateway.cli.completing import model_ids, tenant_names
 from gateway.cli.options import Declined, Places, Unreachable, places
 from gateway.live.lines import request_line
 from runtime.scaling import backoff_s
@@ -35,8 +36,13 @@ Event = dict[str, Any]
 @click.option(
     "--status", "results", type=click.Choice(RESULTS), multiple=True, help="May be repeated."
 )
-@click.option("--model", default="", help="Only this model's.")
-@click.option("--tenant", default="", help="Only this tenant's: its name or its id.")
+@click.option("--model", shell_complete=model_ids, default="", help="Only this model's.")
+@click.option(
+    "--tenant",
+    shell_complete=tenant_names,
+    default="",
+    help="Only this tenant's: its name or its id.",
+)
 @click.option("--search", default="", help="Only those with this text in one of their values.")
 @click.option(
     "--sampling-rate",

@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from gateway import tenants as accounts
+from gateway.cli.completing import tenant_names
 from gateway.cli.options import Places, database, locate, whereabouts
 from gateway.export import export
 from gateway.store.connection import DATABASE
@@ -45,7 +46,9 @@ def usage() -> None:
 
 
 @usage.command("export")
-@click.option("--tenant", help="One tenant's rows. Default: everyone's.")
+@click.option(
+    "--tenant", shell_complete=tenant_names, help="One tenant's rows. Default: everyone's."
+)
 @click.option(
     "--format", "fmt", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True
 )
