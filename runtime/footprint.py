@@ -34,7 +34,8 @@ def misfits(
         beside = (
             "" if left == budget else f"; the hosts that other models keep leave {max(0, left)}"
         )
-        yield i, key, f"{hosts} of {size} bytes can't fit a memory budget of {budget}{beside}"
+        hint = "" if model.memory_bytes else " (an estimate; set `memory_bytes` if you know better)"
+        yield i, key, f"{hosts} of {size} bytes{hint} can't fit a memory budget of {budget}{beside}"
 
 
 def memory_faults(models: Sequence[ModelSettings | None], budget: int) -> Iterator[tuple[str, str]]:
