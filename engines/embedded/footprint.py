@@ -10,8 +10,8 @@ from engines.embedded.config import EngineConfig
 
 # Interpreter, torch, tokenizer and the activations of a step: 0.45 GB as measured.
 OVERHEAD_BYTES = 512 * 1024 * 1024
-# Of the weights' files: as they are read, and as they are computed with (packed, or wider). Measured
-# in bfloat16, with 0.3 and 0.9 GB of weights: 2.1 times while they are read, 1.6 times afterwards.
+# Of the weights' files: as they are read, and as they are computed with (packed, or wider).
+# Measured in bfloat16 with 0.3 and 0.9 GB: 2.1 times while they are read, 1.6 times afterwards.
 TIMES = {"bfloat16": 2, "float32": 3}
 
 
