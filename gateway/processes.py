@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 from granian._granian import SocketHolder
 from granian.constants import Interfaces, SSLProtocols
+from granian.http import HTTP2Settings
 from granian.log import LogLevels
 from granian.server import MPServer
 from granian.server.mp import WorkerProcess
@@ -37,6 +38,8 @@ log = structlog.get_logger()
 APP = "gateway.app:from_parent"
 TURN_S = 0.1
 GRACE_S = 30.0  # for a retired worker, after the last answer it may have
+# By default, headers may have 16 MiB, and a peer that vanished is never missed.
+HTTP2 = HTTP2Settings(max_headers_size=64 * 1024, keep_alive_interval=30_000)
 PROTOCOLS = {"1.2": SSLProtocols.tls12, "1.3": SSLProtocols.tls13}
 
 
