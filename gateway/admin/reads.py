@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,15 @@ def moment(us: int | None) -> str | None:
     return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def _read(database: Path, query: Any) -> list[dict[str, Any]]:
+async def _read(
+    database: Path, query: Callable[[sqlite3.Connection], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
     try:
-        found: list[dict[str, Any]] = await read_in_thread(database, query)
+        return await read_in_thread(database, query)
     except StoreError:
         raise StoreUnreachable(
             "the store can't be read; is there a gateway on this machine?"
         ) from None
-    return found
 
 
 def _page(rows: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:

@@ -79,6 +79,8 @@ class AdminThread:
         self._loop.call_soon_threadsafe(self._told.set)
         self._thread.join()
         self._held.close()
+        with suppress(OSError):  # not empty: others of this folder still run
+            state.runtime_dir(self._settings.state_dir).rmdir()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         """Have a coroutine run in the thread's loop, for instance one that listens to the hub."""

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Self
 
 import structlog
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from gateway.admin.hub import EventHub
@@ -127,6 +127,4 @@ class LiveView:
 
 def can_show(fd: int = 2) -> bool:
     """Whether there is a terminal that can move its cursor."""
-    from rich.console import Console
-
     return os.isatty(fd) and not Console(stderr=True).is_dumb_terminal
