@@ -13,7 +13,7 @@ from gateway.cli.accounts import as_json
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.completing import model_ids
 from gateway.cli.options import Places, places, table
-from gateway.live.words import NOTHING, amount, cut, span
+from gateway.live.words import NOTHING, amount, clean, cut, span
 
 WATCH_S = 1.0
 MAX_REASON_LEN = 60
@@ -86,7 +86,7 @@ def model_row(model: dict[str, Any], now: float) -> tuple[str, ...]:
         str(model["in_flight"]),
         str(model["waiting"]),
         str(model["failures"]),
-        cut(" ".join(model["reason"].split()), MAX_REASON_LEN)
+        cut(clean(model["reason"]), MAX_REASON_LEN)
         + (f" (again in {span(again)})" if again > 0 else ""),
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from gateway.live.words import cut, duration, tokens
+from gateway.live.words import clean, cut, duration, tokens
 
 WIDE = 110  # columns; fewer leave less to the names
 FIGURES_WIDTH = 28
@@ -34,7 +34,7 @@ def what(event: dict[str, Any]) -> str:
     """The model that was asked, or else the path."""
     if model := event.get("model"):
         return str(model)
-    return f"{event.get('method', '')} {event.get('path', '')}"
+    return clean(f"{event.get('method', '')} {event.get('path', '')}")
 
 
 def trouble(event: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.live.words import clean
+
 MAX_FILE_BYTES = 10_000_000  # then it becomes `.1`, and the `.1` before it is gone
 STDOUT, STDERR = 1, 2
 GRAVE = ("warning", "error", "critical")
@@ -102,4 +104,4 @@ def as_message(record: dict[str, Any]) -> str | None:
         return None
     hidden = ("event", "level", "timestamp", "logger", "exception")
     told = [f"{name}={value}" for name, value in record.items() if name not in hidden and value]
-    return " ".join([str(record["event"]).replace("_", " "), *told])
+    return clean(" ".join([str(record["event"]).replace("_", " "), *told]))

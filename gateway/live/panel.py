@@ -9,7 +9,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from gateway.live.board import Row
-from gateway.live.words import NOTHING, amount, cut, span
+from gateway.live.words import NOTHING, amount, clean, cut, span
 
 COLOURS = {
     "ready": "green",
@@ -34,7 +34,7 @@ def panel(title: Sequence[str], rows: Sequence[Row], width: int) -> Group:
     for row in rows:
         lines.append(_line(row, name_width))
         if row.trouble:
-            lines.append(Text(f"  {' '.join(row.trouble.split())}", "red"))
+            lines.append(Text(f"  {clean(row.trouble)}", "red"))
     for line in lines:
         line.no_wrap = True
         line.truncate(width, overflow="ellipsis")

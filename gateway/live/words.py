@@ -50,3 +50,8 @@ def cut(text: str, width: int) -> str:
 def count(number: int, thing: str) -> str:
     """`1 request`, `2 requests`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def clean(text: str) -> str:
+    """`text` on one line, without what a terminal would obey: a client chose some of it."""
+    return "".join(letter if letter.isprintable() else "·" for letter in " ".join(text.split()))

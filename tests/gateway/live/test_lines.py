@@ -63,3 +63,8 @@ def test_all_of_it_fits_an_ordinary_terminal() -> None:
 def test_columns_stand_under_each_other() -> None:
     one, other = request_line(EVENT, 80).plain, request_line(EVENT | {"model": "echo"}, 80).plain
     assert one.index("demo") == other.index("demo")
+
+
+def test_a_client_can_not_write_to_the_terminal() -> None:
+    event = {"method": "GET", "path": "/\x1b]0;owned\x07\n", "status": 404, "code": "x"}
+    assert request_line(event, 120).plain.isprintable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.live.words import amount, count, cut, duration, span, tokens
+from gateway.live.words import amount, clean, count, cut, duration, span, tokens
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,9 @@ def test_tokens_cuts_and_counts() -> None:
         "1 error",
         "2 errors",
     )
+
+
+def test_what_a_terminal_would_obey_is_taken_out() -> None:
+    assert clean("GET /\x1b[2J\x07\x9b31m") == "GET /·[2J··31m"
+    assert clean("a\r\nb\tc") == "a b c"
+    assert clean("héllo →") == "héllo →"
