@@ -23,7 +23,7 @@ from gateway.live.lines import request_line
 from gateway.live.log_pipe import Line, LogPipe, as_message
 from gateway.live.panel import panel
 from gateway.live.screen import Screen
-from gateway.live.words import count, span
+from gateway.live.words import count, printable, span
 from runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -119,7 +119,7 @@ class LiveView:
     def _show_line(self, line: Line) -> None:
         """From the pipe's thread."""
         if isinstance(line, str):
-            self._screen.write([Text(line)])
+            self._screen.write([Text(printable(line.expandtabs()))])
         elif message := as_message(line):
             grave = line.get("level") in ("error", "critical")
             self._screen.write([Text(message, "red" if grave else "yellow")])

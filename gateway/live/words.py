@@ -54,4 +54,9 @@ def count(number: int, thing: str) -> str:
 
 def clean(text: str) -> str:
     """`text` on one line, without what a terminal would obey: a client chose some of it."""
-    return "".join(letter if letter.isprintable() else "·" for letter in " ".join(text.split()))
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """A line as it is, but for what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)
