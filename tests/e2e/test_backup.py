@@ -9,12 +9,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from gateway import archive
+from runtime.vault import Vault
 from tests.e2e.ledger import exported
 from tests.stack import SOAK, Stack, fake_config, running
 
@@ -77,6 +80,31 @@ def billed_in(archive: Path, folder: Path) -> set[str]:
     with closing(sqlite3.connect(folder / "bulkhead.db")) as db:
         rows = db.execute("SELECT request_id FROM usage_record WHERE billable").fetchall()
     return {request_id for (request_id,) in rows}
+
+
+LEFT_OUT = (
+    "bulkhead.db*",  # the store: copied by SQLite
+    "*.lock",
+    "deployments/lock",
+    "boots/*",  # which processes live
+    "backups/*",
+    "dev.log*",
+    "models/*",  # weights: fetched again
+    "tls/cert.pem",
+    "tls/key.pem",  # made anew from the authority
+)
+
+
+def test_every_file_of_a_state_folder_is_backed_up_or_left_out_on_purpose(stack: Stack) -> None:
+    """A new file has to be thought of."""
+    Vault(stack.state).put("SOMETHING", "value")
+    stack.cli("deploy")
+    assert status(stack, stack.key) == 200
+    files = [path for path in stack.state.rglob("*") if path.is_file()]
+    names = [path.relative_to(stack.state).as_posix() for path in files]
+    known = (*archive.FILES, *LEFT_OUT)
+    assert {"root-secret", "secrets.json", "admin-key", "deployments/current"} <= set(names)
+    assert [name for name in names if not any(fnmatchcase(name, kind) for kind in known)] == []
 
 
 def status(stack: Stack, secret: str) -> int:
