@@ -22,6 +22,8 @@ from tests.e2e.test_tls import BODY, SERVER, connect
 from tests.stack import BULKHEAD, REPO, SOAK, Stack, fake_config, free_port, running
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 DRAIN_S = 4
 RELOADS = 20 if SOAK else 5
 LONG = BODY | {"max_tokens": 6000, "stream": True}

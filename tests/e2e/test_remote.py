@@ -17,6 +17,8 @@ from tests.runtime.upstream import Exchange, upstream
 from tests.stack import Stack, fake_config, free_port, running
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 MUTUAL = ServerTls(cert="server.pem", key="server.key", client_ca="ca.pem")
 TLS = 'tls = { ca = "ca.pem", cert = "client.pem", key = "client.key" }'
 ATTACHED = """
