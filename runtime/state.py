@@ -23,8 +23,14 @@ class StateInUse(Exception):
 
 
 def prepare(state_dir: Path) -> None:
-    """Make the folder, private to this user."""
+    """Make the folder, private to this user. Raises StateInUse to root, in another's folder."""
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    owner = state_dir.stat().st_uid
+    if os.geteuid() == 0 != owner:
+        raise StateInUse(
+            f"{state_dir} belongs to user {owner}, who could not read what root writes there; "
+            "run this as that user, as by sudo -u"
+        )
 
 
 def own(state_dir: Path, role: str) -> IO[str]:

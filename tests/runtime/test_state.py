@@ -61,6 +61,17 @@ def test_the_state_folder_is_made_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a" / "state").stat().st_mode) == 0o700
 
 
+def test_root_writes_nothing_into_the_folder_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.getuid() == 0:
+        os.chown(tmp_path, 12345, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(StateInUse, match="run this as that user"):
+        own(tmp_path, "node")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_runtime_directory_is_private_and_the_same_again(tmp: Path) -> None:
     first = runtime_dir(tmp / "state")
     assert stat.S_IMODE(first.stat().st_mode) == 0o700
