@@ -39,9 +39,9 @@ from gateway.placement import Placement
 from gateway.pulse import Pulse
 from gateway.relay import Relay
 from gateway.store.connection import DATABASE
+from gateway.store.current import bring_up_to_date
 from gateway.store.directory import KeyDirectory
 from gateway.store.hold import Use
-from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
 from runtime import keyring, state
 from runtime.capability import Signer
@@ -121,7 +121,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         use, door = Use(database), Door(settings.file.server.drain_s + RESTORE_S)
         await take(use)
         stack.callback(use.let_go)
-        await to_thread.run_sync(migrate, database)
+        await to_thread.run_sync(bring_up_to_date, database)
         boot_id, boots = new_id("boot"), Boots(settings.state_dir)
         stack.enter_context(boots.living(boot_id))
         writer = Writer(database)

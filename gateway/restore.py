@@ -33,8 +33,8 @@ from gateway.store.backup import (
     stamp,
 )
 from gateway.store.connection import DATABASE
+from gateway.store.current import bring_up_to_date
 from gateway.store.hold import held
-from gateway.store.migrate import migrate
 from runtime import durable, keyring, state
 from runtime.place import Place
 
@@ -162,7 +162,7 @@ def prepared(place: Place, source: Path, *, everything: bool) -> Iterator[Restor
 
 def _bring_up_to_date(database: Path) -> None:
     check(database)
-    migrate(database)
+    bring_up_to_date(database)
     close_open_records(database, SYSTEM_CLOCK.now_us())
 
 
@@ -185,7 +185,7 @@ def _refuse_another_root(place: Place, manifest: Manifest, *, everything: bool) 
 def _plan(place: Place, folder: Path, manifest: Manifest, *, everything: bool) -> Plan:
     database = place.state_dir / DATABASE
     if database.exists():
-        migrate(database)  # as any start of this version would
+        bring_up_to_date(database)  # as any start of this version would
     names = archive.files_of(folder)
     missing = tuple(name for name in names if not _is_there(place, name))
     differing = tuple(

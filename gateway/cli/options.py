@@ -18,9 +18,9 @@ from gateway.admin.key import BadAdminKey, NoAdminKey
 from gateway.archive import BackupError
 from gateway.restore import RestoreRefused
 from gateway.store.connection import DATABASE, open_for_writing
+from gateway.store.current import bring_up_to_date
 from gateway.store.errors import StoreError
 from gateway.store.hold import using
-from gateway.store.migrate import migrate
 from gateway.tenants import TenantError
 from gateway.workers import GatewayFailed
 from runtime import settings as config, state
@@ -224,7 +224,7 @@ def database(place: Place, *, create: bool = True) -> Iterator[sqlite3.Connectio
         raise NoState(f"{place.state_dir} holds no database; name the folder with --state")
     state.prepare(place.state_dir)
     with using(path):
-        migrate(path)
+        bring_up_to_date(path)
         with closing(open_for_writing(path)) as db:
             yield db
 

@@ -19,6 +19,7 @@ from sqlalchemy import create_engine
 from gateway import store
 from gateway.store.backup import facts
 from gateway.store.connection import open_for_reading, open_for_writing, transaction
+from gateway.store.current import HEAD, bring_up_to_date, is_current
 from gateway.store.errors import StoreTooNew, StoreUnavailable
 from gateway.store.migrate import migrate, rehearse
 from gateway.store.schema import metadata
@@ -230,3 +231,23 @@ def test_before_a_migration_the_database_is_copied_and_three_copies_are_kept(
     assert [facts(copy).tenants for copy in copies] == [2, 3, 4]
     assert {facts(copy).revision for copy in copies} == {"0001"}
     assert {stat.S_IMODE(copy.stat().st_mode) for copy in copies} == {0o600}
+
+
+def test_a_database_of_this_version_is_known_without_alembic(path: Path) -> None:
+    """What each start and each command asks costs no library; `HEAD` is the newest migration."""
+    assert not is_current(path)
+    bring_up_to_date(path)
+    assert is_current(path)
+    assert rehearse(path).head == HEAD
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE alembic_version SET version_num = '9999'")
+        db.commit()
+    assert not is_current(path)
+    with pytest.raises(StoreTooNew):
+        bring_up_to_date(path)
+
+
+@pytest.mark.parametrize("module", ["gateway.app", "gateway.cli.serving", "gateway.cli.accounts"])
+def test_no_process_that_serves_holds_the_migrations_libraries(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('sqlalchemy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
