@@ -123,6 +123,10 @@ class NodeLink:
             except FAULTS:
                 self.is_heard = False
                 await asyncio.sleep(RETRY_S)
+            except Exception:  # a bug; who stops following serves from a list that grows old
+                log.exception("node_link_broke", node=self.address.name)
+                self.is_heard = False
+                await asyncio.sleep(RETRY_S)
 
     async def _ask(self, node: httpx.AsyncClient) -> None:
         query = {"after": str(self.told.version), "wait_s": str(POLL_S), "gateway": self._gateway}

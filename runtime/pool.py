@@ -198,12 +198,12 @@ class Pool:
             Holder(
                 id=life.spec.id,
                 model=self.model,
-                bytes=size,
+                bytes=self.terms.bytes if recipe == self.terms.recipe else size,
                 since=life.ready_at or now,  # one that starts isn't interrupted for another
                 idle_since=since if life.spec.id in idle else None,
                 is_leaving=life.view.state is HostState.DRAINING,
             )
-            for life, _, size, _ in self._kept
+            for life, recipe, size, _ in self._kept
         ]
 
     def start_host(self) -> None:

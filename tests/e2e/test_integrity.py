@@ -35,8 +35,8 @@ from runtime.capability import Signer, Verifier
 from runtime.engine_thread import EngineThread
 from runtime.host import listen
 from runtime.host_app import Host
-from runtime.node import CAPABILITY_LABEL, Hosts
-from runtime.pool import HostState, HostView
+from runtime.node import CAPABILITY_LABEL
+from runtime.node_wire import Hosts, HostState, HostView
 from runtime.settings import Settings, parse
 
 pytestmark = pytest.mark.slow

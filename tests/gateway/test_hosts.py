@@ -483,6 +483,25 @@ async def test_a_model_s_state_is_its_best_node_s(tmp_path: Path) -> None:
         await until(lambda: found.directory.state("echo") is ModelState.READY)
 
 
+async def test_a_bug_of_ours_doesn_t_end_the_following(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Scripted(told(7, "h1"))
+    path = tmp_path / "n.sock"
+    update, broken = HostDirectory._update_line, [True]
+
+    def fails_once(self: HostDirectory, line: Line) -> None:
+        if broken and broken.pop():
+            raise ZeroDivisionError
+        update(self, line)
+
+    monkeypatch.setattr(HostDirectory, "_update_line", fails_once)
+    async with upstream(node.answer, path=str(path)), following(path) as found:
+        await until(lambda: not broken)
+        node.tell(told(8, "h1"))
+        assert (await found.place()).host_id == "h1"
+
+
 async def nonsense(exchange: Exchange) -> None:
     await exchange.reply(500, b"Internal Server Error", "text/plain")
 

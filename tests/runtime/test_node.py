@@ -410,6 +410,16 @@ async def test_what_is_promised_doesn_t_give_way(tmp_path: Path) -> None:
         assert len(ready(told, "other")) == 1
 
 
+async def test_a_size_that_is_corrected_counts_for_hosts_that_run(tmp_path: Path) -> None:
+    one, two = model("one", min_hosts=1), model("two", min_hosts=1)
+    async with running(settings(tmp_path, one, memory_bytes=100 * MIB)) as node:
+        (host,) = await node.ready(model="one")
+        smaller = structs.replace(one, memory_bytes=36 * MIB)
+        node.node.apply(settings(tmp_path, smaller, two, memory_bytes=100 * MIB))
+        await node.ready(model="two")
+        assert ready(await node.told(), "one")[0]["id"] == host["id"]
+
+
 async def test_a_model_that_never_fits_has_failed_and_says_why(tmp_path: Path) -> None:
     big, small = model("big", memory_bytes=200 * MIB), model("small")
     async with running(settings(tmp_path, big, small, memory_bytes=100 * MIB)) as node:
