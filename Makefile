@@ -1,10 +1,14 @@
 # Two commands: `make dev` serves a real model on this machine, `make test` checks everything.
-# `make soak` runs the long forms of the tests, `make bench` the benchmarks.
+# `make soak` runs the long forms of the tests, `make bench` the benchmarks, and `make image` builds a
+# container image; TORCH_INDEX=URL names an index with torch's CPU build for it.
 
 BIN := .venv/bin
 CODE := bootstrap.py gateway runtime engines config tests benchmarks
 
-.PHONY: dev test lint soak bench clean install-dev install-test
+ENGINE ?= docker
+TORCH_INDEX ?=
+
+.PHONY: dev test lint soak bench image clean install-dev install-test
 
 dev: install-dev
 	@exec $(BIN)/bulkhead dev
@@ -23,6 +27,9 @@ lint:
 
 bench: install-test
 	for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
+
+image:
+	$(ENGINE) build --build-arg TORCH_INDEX="$(TORCH_INDEX)" -t bulkhead .
 
 install-dev:
 	@python3 bootstrap.py dev
