@@ -158,9 +158,9 @@ class Pool:
 
     def settle(self, now: float) -> None:
         """Stop what is idle, replaced or removed, and tell what time has changed."""
-        live = self._live()
-        if any(k.life.ready_at and now - k.life.ready_at >= HEALTHY_S for k in live):
-            self._failures.clear()
+        for kept in self._live():
+            if kept.life.ready_at and now - kept.life.ready_at >= HEALTHY_S:
+                self._failures.forgive(kept.life.ready_at)
         self._stop_idle(now)
         self._stop_replaced()
         self._failures.holds_back(now)
@@ -274,7 +274,7 @@ class Pool:
         if reason:
             self._note_failure(life, reason)
         elif life.ready_at:
-            self._failures.clear()  # it did all that was asked of it
+            self._failures.forgive(life.ready_at)  # it did all that was asked of it
         self._around.changed()
 
     def _note_failure(self, life: HostLife, reason: str) -> None:

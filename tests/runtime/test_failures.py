@@ -45,6 +45,14 @@ def test_a_host_that_served_for_long_has_cleared_what_was_before() -> None:
     assert (failures.count, failures.retry_at) == (1, 5001)
 
 
+def test_a_host_that_served_already_when_others_failed_says_nothing_of_them() -> None:
+    failures = failed(2, now=50)
+    failures.forgive(ready_at=49)
+    assert failures.count == 2
+    failures.forgive(ready_at=51)
+    assert (failures.count, failures.holds_back(51)) == (0, False)
+
+
 def test_clearing_forgets_everything() -> None:
     failures = failed(4)
     failures.clear()

@@ -513,6 +513,21 @@ async def test_if_the_changed_one_can_t_start_the_old_one_goes_on(tmp_path: Path
         assert "bogus" in told["models"][0]["reason"]
 
 
+async def test_a_host_that_serves_well_doesn_t_make_failing_ones_start_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.pool.HEALTHY_S", 0.0)
+    async with running(settings(tmp_path, WARM)) as node:
+        (old,) = await node.ready()
+        broken = model(min_hosts=1, options={"bogus": 1})
+        given = settings(tmp_path, broken, max_failures=2, retry_failed_s=3600)
+        node.node.apply(given, 2)
+        told = await node.until(lambda told: told["models"][0]["failures"] == 2)
+        await asyncio.sleep(1)
+        assert (await node.told())["version"] == told["version"], "nothing is tried before its time"
+        assert [h["id"] for h in ready(told)] == [old["id"]]
+
+
 async def test_a_restart_replaces_hosts_and_loses_nothing(tmp_path: Path) -> None:
     slashed = model("@cf/meta/echo", min_hosts=1)
     async with running(settings(tmp_path, slashed)) as node:
