@@ -39,7 +39,8 @@ def init(folder: Path, as_json: bool) -> None:
         raise click.ClickException(f"{folder / there[0]} is there already; nothing was written")
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-") or "bulkhead"
-    (folder / CONFIG).write_text(_template("bulkhead.toml").replace("NAME", name), "utf-8")
+    text = _template("bulkhead.toml").replace('name = "NAME"', f'name = "{name}"')
+    (folder / CONFIG).write_text(text, "utf-8")
     (folder / SCHEMA).write_text(schema(), "utf-8")
     write_once(folder / DEV_VARS, _template("dev.vars").rstrip("\n"))
     _ignore(folder / IGNORE)

@@ -32,6 +32,7 @@ def test_what_it_writes_passes_the_strict_check() -> None:
         ".dev.vars", ".gitignore", "bulkhead.schema.json", "bulkhead.toml",
     ]  # fmt: skip
     assert run("check", "--strict", "--dev", "--config", "my gate/bulkhead.toml").exit_code == 0
+    assert "# Values for ${NAME} in this file" in Path("my gate/bulkhead.toml").read_text()
     settings, _ = load(Path("my gate/bulkhead.toml"), environ={})
     assert settings.file.name == "my-gate"
     assert Path("my gate/.dev.vars").stat().st_mode & 0o077 == 0
