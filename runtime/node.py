@@ -123,7 +123,11 @@ class Node:
 
     async def _look(self) -> None:
         while True:
-            self._reconcile(time.monotonic())
+            try:
+                self._reconcile(time.monotonic())
+            except Exception:  # a bug; hosts that nobody looks after would be worse
+                log.exception("node_look_broke")
+                await asyncio.sleep(LOOK_EVERY_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._wake.wait()
