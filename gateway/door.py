@@ -77,18 +77,20 @@ async def keep(
     """
     while True:
         await asyncio.sleep(POLL_S)
-        if not is_wanted(database):
-            continue
-        door.shut()
-        log.info("store_wanted", by="a restore; requests wait")
         try:
+            if not is_wanted(database):
+                continue
+            door.shut()
+            log.info("store_wanted", by="a restore; requests wait")
             if await _lend(door, use, database, flush):
                 with suppress(StoreUnavailable):  # requests will meet it, and tell
                     await look_again()
                 await take(use)
+            log.info("store_back")
+        except OSError as fault:  # no descriptor is free, say
+            log.warning("store_marks_unreadable", fault=str(fault))
         finally:
             door.open()
-        log.info("store_back")
 
 
 async def take(use: Use) -> None:

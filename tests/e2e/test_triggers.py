@@ -79,7 +79,8 @@ def test_what_a_restart_missed_is_made_up_and_what_is_asked_for_is_done(
         for _ in range(3):
             export = last_of(stack, 2, after=export["at"])
         files = sorted((tmp_path / "out").glob("usage-demo-*.csv"))
-        rows = [row["request_id"] for path in files for row in csv.DictReader(path.open())]
+        lines = [csv.DictReader(path.read_text().splitlines()) for path in files]
+        rows = [row["request_id"] for reader in lines for row in reader]
         assert rows.count(request_id) == 1
         names = [path.stem.split("-")[2:] for path in files]
         assert [end for _, end in names[:-1]] == [start for start, _ in names[1:]]

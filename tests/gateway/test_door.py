@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway import door as module
 from gateway.door import Door, keep, take
 from gateway.store.errors import StoreUnavailable
 from gateway.store.hold import Use, held
@@ -156,3 +157,19 @@ async def test_a_store_that_fails_does_not_end_the_keeping(gateway: Gateway) -> 
     await gateway.restore()
     async with asyncio.timeout(30):
         await gateway.door.enter("a")
+
+
+async def test_marks_that_cannot_be_read_do_not_end_the_keeping(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def fail(database: Path) -> bool:
+        looks.append(1)
+        raise OSError("too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "is_wanted", fail)
+        await until(lambda: len(looks) > 2)
+    await gateway.restore()
+    await until(lambda: gateway.done == ["flush", "look"])
