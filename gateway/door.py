@@ -78,6 +78,7 @@ async def keep(
     while True:
         await asyncio.sleep(POLL_S)
         try:
+            await take(use)  # it has been, unless a fault came between
             if not is_wanted(database):
                 continue
             door.shut()
@@ -90,7 +91,8 @@ async def keep(
         except OSError as fault:  # no descriptor is free, say
             log.warning("store_marks_unreadable", fault=str(fault))
         finally:
-            door.open()
+            if use.is_held:
+                door.open()
 
 
 async def take(use: Use) -> None:

@@ -34,9 +34,15 @@ class Use:
         self._database = database
         self._file: IO[bytes] | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this process has its share."""
+        return self._file is not None
+
     def take(self) -> bool:
-        """Hold it; False while a restore has it for itself."""
-        assert self._file is None, "it is taken once"
+        """Hold it, if it isn't held; False while a restore has it for itself."""
+        if self._file is not None:
+            return True
         file = _open(self._database, "use")
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

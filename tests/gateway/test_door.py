@@ -12,7 +12,7 @@ import pytest
 from gateway import door as module
 from gateway.door import Door, keep, take
 from gateway.store.errors import StoreUnavailable
-from gateway.store.hold import Use, held
+from gateway.store.hold import Use, held, is_wanted
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -155,6 +155,34 @@ async def test_a_store_that_fails_does_not_end_the_keeping(gateway: Gateway) -> 
     await gateway.restore()
     await until(lambda: gateway.done == ["flush", "look"])
     await gateway.restore()
+    async with asyncio.timeout(30):
+        await gateway.door.enter("a")
+
+
+async def test_nobody_is_let_in_before_the_store_is_ours_again(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault just after it was let go of."""
+    left = [2]
+
+    def fail(database: Path) -> bool:
+        if not gateway.use.is_held and left[0]:
+            left[0] -= 1
+            raise OSError("too many open files")
+        return is_wanted(database)
+
+    monkeypatch.setattr(module, "is_wanted", fail)
+    seen: list[bool] = []
+    really_open = gateway.door.open
+
+    def note() -> None:
+        seen.append(gateway.use.is_held)
+        really_open()
+
+    monkeypatch.setattr(gateway.door, "open", note)
+    await gateway.restore()
+    await until(lambda: left == [1] and gateway.use.is_held)
+    assert all(seen)
     async with asyncio.timeout(30):
         await gateway.door.enter("a")
 
