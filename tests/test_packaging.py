@@ -154,7 +154,8 @@ def test_compose_has_no_password_in_it() -> None:
     assert set(found["secrets"]) == {"postgres-password", "valkey-password"}
     for secret in found["secrets"].values():
         assert list(secret) == ["file"]
-        assert not (REPO / secret["file"]).exists()
+        assert secret["file"].startswith("./secrets/")
+    assert "/secrets/" in (REPO / ".gitignore").read_text().splitlines()
     environment = found["services"]["postgres"]["environment"]
     assert environment["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres-password"
     assert "POSTGRES_PASSWORD" not in environment
