@@ -16,15 +16,16 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.clock import SYSTEM_CLOCK
-from gateway.crons import Crons
+from gateway.crons.crons import Crons
+from gateway.crons.jobs import warm
 from gateway.env import Env
-from gateway.jobs import warm
-from gateway.parent import Parent
 from gateway.parts import open_parts, running
+from gateway.processes.parent import Parent
+from gateway.processes.worker import Worker
 from gateway.v1 import V1
-from gateway.worker import Worker
-from runtime import logs, reload, settings as config
-from runtime.running import Sign
+from runtime import logs, settings as config
+from runtime.deploy import reload
+from runtime.deploy.running import Sign
 from runtime.settings import Settings
 
 log = structlog.get_logger()

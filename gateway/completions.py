@@ -23,7 +23,7 @@ from gateway.entry import Entry
 from gateway.env import Env
 from gateway.ledger import Opening
 from gateway.meter import Meter
-from gateway.relay import Errand
+from gateway.relay.relay import Errand
 from gateway.schema import Ask
 from runtime.wire import DONE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from runtime import reload
+from runtime.deploy import reload
 from runtime.deployments import Current, Deployments, NoDeployment
 from runtime.settings import ConfigError, Settings
 

@@ -21,7 +21,7 @@ from gateway.errors import (
 )
 from gateway.ledger import CLIENT_CLOSED_REQUEST, Ledger, Opening, OpenRecord, Settlement
 from gateway.meter import FINISHED, Meter
-from gateway.relay import Errand
+from gateway.relay.relay import Errand
 from gateway.store.errors import StoreUnavailable
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 from anyio import CapacityLimiter
 
 from gateway.auth import Authenticator
-from gateway.catalog import Catalog
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.contracts import Contracts
 from gateway.clock import Clock
-from gateway.contracts import Contracts
 from gateway.cors import Cors
 from gateway.events import EventSender
-from gateway.hosts import HostDirectory
 from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
 from gateway.pulse import Pulse
-from gateway.relay import Relay
+from gateway.relay.hosts import HostDirectory
+from gateway.relay.relay import Relay
 from gateway.store.directory import KeyDirectory
-from runtime.route_patterns import Matches
-from runtime.sections import LimitSettings, ObservabilitySettings
+from runtime.config.route_patterns import Matches
+from runtime.config.sections import LimitSettings, ObservabilitySettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.catalog import Deployment
+from gateway.catalog.catalog import Deployment
 from gateway.env import Env
 
 

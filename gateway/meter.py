@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gateway.billing import Outcome, UsageSource
 from gateway.clock import Clock
 from gateway.prices import Usage
-from gateway.sse import Frame
+from gateway.relay.sse import Frame
 
 FINISHED = {"stop": Outcome.COMPLETED, "length": Outcome.LENGTH}
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from gateway.asgi import Call, Headers, encode
 from gateway.caller import identify
-from gateway.catalog import Deployment
+from gateway.catalog.catalog import Deployment
+from gateway.catalog.filters import FILTERS, filters_of
+from gateway.catalog.schema import endpoint_schemas
+from gateway.catalog.views import Record, Shown, openai, openrouter, whole
 from gateway.env import Env
 from gateway.errors import BadRequest, ModelNotFound
 from gateway.health import health
-from gateway.model_filters import FILTERS, filters_of
-from gateway.model_schema import endpoint_schemas
-from gateway.model_views import Record, Shown, openai, openrouter, whole
 from gateway.query import query_of
 from gateway.store.directory import Principal
 

@@ -18,26 +18,26 @@ from typing import IO, Any
 import structlog
 from anyio import CapacityLimiter, to_thread
 
-from gateway.attached import AttachedServers, way_to
 from gateway.auth import Authenticator
 from gateway.boots import Boots
-from gateway.catalog import catalog_of
+from gateway.catalog.catalog import catalog_of
+from gateway.catalog.contracts import contracts_of
+from gateway.catalog.facts import facts_of
 from gateway.clock import SYSTEM_CLOCK
-from gateway.contracts import contracts_of
 from gateway.cors import cors_of
 from gateway.door import Door, keep, take
 from gateway.env import Env
 from gateway.events import EventSender
-from gateway.hosts import HostDirectory
 from gateway.ids import new_id
 from gateway.in_flight import InFlight
 from gateway.keys import PEPPER_LABEL
 from gateway.ledger import Ledger
-from gateway.model_facts import facts_of
-from gateway.node_link import LocalNode, NodeAddress, RemoteNode
-from gateway.placement import Placement
 from gateway.pulse import Pulse
-from gateway.relay import Relay
+from gateway.relay.attached import AttachedServers, way_to
+from gateway.relay.hosts import HostDirectory
+from gateway.relay.node_link import LocalNode, NodeAddress, RemoteNode
+from gateway.relay.placement import Placement
+from gateway.relay.relay import Relay
 from gateway.store.connection import DATABASE
 from gateway.store.current import bring_up_to_date
 from gateway.store.directory import KeyDirectory
@@ -45,8 +45,8 @@ from gateway.store.hold import Use
 from gateway.store.writer import Writer
 from runtime import keyring, state
 from runtime.capability import Signer
-from runtime.node import CAPABILITY_LABEL
-from runtime.route_patterns import compile_routes
+from runtime.config.route_patterns import compile_routes
+from runtime.node.node import CAPABILITY_LABEL
 from runtime.settings import Settings
 
 log = structlog.get_logger()

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runtime import environments, preflight
-from runtime.check import fields
-from runtime.environments import NOT_INHERITED, Environment
-from runtime.report import Fault, Report
-from runtime.sections import FileSettings
-from runtime.variables import NAME, Variables, expand, plain
+from runtime import preflight
+from runtime.config import environments
+from runtime.config.check import fields
+from runtime.config.environments import NOT_INHERITED, Environment
+from runtime.config.report import Fault, Report
+from runtime.config.sections import FileSettings
+from runtime.config.variables import NAME, Variables, expand, plain
 
 
 @dataclass(frozen=True, slots=True)

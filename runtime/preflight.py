@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runtime import certificates
-from runtime.cards import card_of
-from runtime.check import convert
-from runtime.models import ClientTls
-from runtime.report import Report
-from runtime.sections import ServerTls
+from runtime.config.cards import card_of
+from runtime.config.check import convert
+from runtime.config.models import ClientTls
+from runtime.config.report import Report
+from runtime.config.sections import ServerTls
+from runtime.tls import certificates
 
 
 def check(data: dict[str, Any], folder: Path, report: Report) -> None:

@@ -14,15 +14,16 @@ from pathlib import Path
 
 import msgspec
 
-from runtime import config_file, dev_vars, environments, overrides
+from runtime import config_file
+from runtime.config import dev_vars, environments, overrides
+from runtime.config.fault_tree import draw
+from runtime.config.place import Caller, Place, find_config, project_folder, shown
+from runtime.config.report import Report
+from runtime.config.secret_values import KnownSecret, known, resolve, sources
+from runtime.config.sections import FileSettings
+from runtime.config.vault import Vault
 from runtime.config_file import Given, Parsed
 from runtime.deployments import Origin
-from runtime.fault_tree import draw
-from runtime.place import Caller, Place, find_config, project_folder, shown
-from runtime.report import Report
-from runtime.secret_values import KnownSecret, known, resolve, sources
-from runtime.sections import FileSettings
-from runtime.vault import Vault
 
 
 class Settings(Place, frozen=True, kw_only=True):

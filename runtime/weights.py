@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import MsgspecError, Struct, json
 
 from engines.build.sources import SOURCES, is_present
-from runtime.models import ModelSettings
+from runtime.config.models import ModelSettings
 from runtime.settings import Settings
 
 

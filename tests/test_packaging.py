@@ -17,7 +17,7 @@ import yaml
 
 from gateway.cli import main
 from gateway.cli.options import Exit
-from runtime.sections import ServerSettings
+from runtime.config.sections import ServerSettings
 from tests.stack import SOAK
 
 REPO = Path(__file__).resolve().parent.parent

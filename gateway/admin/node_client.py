@@ -9,7 +9,7 @@ import httpx
 from msgspec import MsgspecError, json
 
 from gateway.admin.problems import NodeUnreachable, NoSuchModel
-from runtime import probe
+from runtime.node import probe
 from runtime.node_wire import Hosts
 
 TIMEOUT_S = 5.0

@@ -11,12 +11,12 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from runtime import certificates
-from runtime.certificates import BadCertificate
+from runtime.config.sections import ServerTls
+from runtime.deploy.running import Running, running
 from runtime.deployments import Deployments, NoDeployment
-from runtime.running import Running, running
-from runtime.sections import ServerTls
 from runtime.settings import Settings
+from runtime.tls import certificates
+from runtime.tls.certificates import BadCertificate
 
 log = structlog.get_logger()
 

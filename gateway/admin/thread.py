@@ -29,10 +29,10 @@ from gateway.admin.node_client import NodeClient
 from gateway.admin.status import Process
 from gateway.deployed import Deployed
 from runtime import settings as config, state
-from runtime.host import HostServer
-from runtime.listener import PortInUse, bind, listen
+from runtime.host.process import HostServer
 from runtime.settings import Settings
-from runtime.tls import server_context
+from runtime.tls.contexts import server_context
+from runtime.tls.listener import PortInUse, bind, listen
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from gateway.cli.completing import live_keys, tenant_names
 from gateway.cli.options import Places, database, locate, table, whereabouts
 from gateway.keys import PEPPER_LABEL
 from runtime import keyring
-from runtime.place import Place
+from runtime.config.place import Place
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from gateway import backup as backups
-from gateway.archive import Manifest
+from gateway.backups import backup as backups
+from gateway.backups.archive import Manifest
 from gateway.cli.accounts import as_json
 from gateway.cli.options import Places, locate, whereabouts
 from gateway.store.backup import stamp
 from runtime import state
-from runtime.place import Place
+from runtime.config.place import Place
 
 STDIO = Path("-")
 

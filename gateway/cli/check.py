@@ -10,8 +10,8 @@ import click
 from gateway.cli.accounts import as_json
 from gateway.cli.options import Exit, Places, places
 from runtime import settings as config
-from runtime.fault_tree import draw
-from runtime.report import Fault, Report
+from runtime.config.fault_tree import draw
+from runtime.config.report import Fault, Report
 from runtime.settings import ConfigError
 
 

@@ -18,8 +18,8 @@ from gateway.cli.options import EXIT_CODES, Places, locate
 from gateway.store.connection import DATABASE
 from gateway.store.reader import read
 from runtime import settings as config
+from runtime.config.vault import Vault
 from runtime.deployments import Deployments
-from runtime.vault import Vault
 
 Found = Iterable[tuple[str, str]]  # what it can be, and what that is
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

@@ -10,10 +10,10 @@ import msgspec
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import deployment_numbers
 from gateway.cli.options import Places, load, locate, places
-from runtime import reload
+from runtime.deploy import reload
+from runtime.deploy.rollout import Done, Plan, by, carry_out, plan
+from runtime.deploy.running import running
 from runtime.deployments import Deployments, NoDeployment
-from runtime.rollout import Done, Plan, by, carry_out, plan
-from runtime.running import running
 from runtime.settings import Settings
 
 message_option = click.option(

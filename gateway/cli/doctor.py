@@ -13,7 +13,7 @@ from gateway.doctor.checks import examine
 from gateway.doctor.finding import Finding, Patient
 from gateway.live.words import count
 from runtime import settings as config
-from runtime.place import Place
+from runtime.config.place import Place
 from runtime.settings import ConfigError
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}

@@ -9,7 +9,11 @@ from urllib.parse import quote
 
 import click
 
-from gateway.catalog import US, catalog_of
+from gateway.catalog.catalog import US, catalog_of
+from gateway.catalog.facts import facts_of
+from gateway.catalog.filters import filters_of
+from gateway.catalog.schema import endpoint_schemas
+from gateway.catalog.views import Shown, whole
 from gateway.cli.accounts import as_json
 from gateway.cli.calling import Server
 from gateway.cli.completing import model_ids
@@ -17,12 +21,8 @@ from gateway.cli.options import Declined, Places, peek, places, table
 from gateway.cli.whoami import public_server
 from gateway.clock import SYSTEM_CLOCK
 from gateway.errors import ModelNotFound
-from gateway.model_facts import facts_of
-from gateway.model_filters import filters_of
-from gateway.model_schema import endpoint_schemas
-from gateway.model_views import Shown, whole
 from runtime import settings as config
-from runtime.cards import Task
+from runtime.config.cards import Task
 from runtime.settings import Settings
 
 Record = dict[str, Any]

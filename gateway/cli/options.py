@@ -15,25 +15,25 @@ from typing import IO, Any, TypeVar
 import click
 
 from gateway.admin.key import BadAdminKey, NoAdminKey
-from gateway.archive import BackupError
-from gateway.restore import RestoreRefused
+from gateway.backups.archive import BackupError
+from gateway.backups.restore import RestoreRefused
+from gateway.processes.workers import GatewayFailed
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.current import bring_up_to_date
 from gateway.store.errors import StoreError
 from gateway.store.hold import using
 from gateway.tenants import TenantError
-from gateway.workers import GatewayFailed
 from runtime import settings as config, state
-from runtime.certificates import BadCertificate
+from runtime.config.fault_tree import draw
+from runtime.config.place import Place
+from runtime.config.vault import VaultError
+from runtime.deploy.rollout import NeedsRestart, NotApplied
 from runtime.deployments import NoDeployment
-from runtime.fault_tree import draw
 from runtime.keyring import BadRootSecret
-from runtime.listener import PortInUse
-from runtime.place import Place
-from runtime.rollout import NeedsRestart, NotApplied
 from runtime.settings import ConfigError, Settings
 from runtime.state import StateInUse
-from runtime.vault import VaultError
+from runtime.tls.certificates import BadCertificate
+from runtime.tls.listener import PortInUse
 from runtime.weights import WeightsUnavailable
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import click
 import msgspec
 
+from gateway.backups.restore import LOSES, Done, Plan, RestoreRefused, prepared
 from gateway.cli.accounts import as_json
 from gateway.cli.backup import STDIO, record, summary
 from gateway.cli.options import Places, locate, peek, whereabouts
 from gateway.prices import format_pico
-from gateway.restore import LOSES, Done, Plan, RestoreRefused, prepared
 from gateway.store.backup import Lost
 from runtime.settings import ConfigError
 

@@ -11,14 +11,15 @@ import click
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import secret_names
 from gateway.cli.options import Places, locate, table, whereabouts
-from runtime import rollout, settings as config
+from runtime import settings as config
+from runtime.config.place import Place
+from runtime.config.secret_values import VAULT
+from runtime.config.variables import NAME
+from runtime.config.vault import Vault, VaultError
+from runtime.deploy import rollout
+from runtime.deploy.rollout import NotApplied
+from runtime.deploy.running import running
 from runtime.deployments import Deployments
-from runtime.place import Place
-from runtime.rollout import NotApplied
-from runtime.running import running
-from runtime.secret_values import VAULT
-from runtime.variables import NAME
-from runtime.vault import Vault, VaultError
 
 APPLY_S = 10.0
 

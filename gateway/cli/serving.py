@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from gateway import address, local_ca
+from gateway import address
 from gateway.address import Address
 from gateway.admin.thread import AdminThread
 from gateway.cli.accounts import pepper
@@ -22,16 +22,18 @@ from gateway.cli.options import Places, database, load, locate, places
 from gateway.cli.watching import Watch
 from gateway.demo import demo_key
 from gateway.live.view import LiveView, can_show
-from gateway.server import NodeThread, keep_hosts, node_of, run_gateway
-from gateway.workers import GatewayFailed
-from runtime import logs, reload, state, weights
+from gateway.processes import local_ca
+from gateway.processes.server import NodeThread, keep_hosts, node_of, run_gateway
+from gateway.processes.workers import GatewayFailed
+from runtime import logs, state, weights
+from runtime.config.overrides import local_tls
+from runtime.deploy import reload
+from runtime.deploy.reload import Start
+from runtime.deploy.rollout import by
+from runtime.deploy.running import running
 from runtime.deployments import Deployments
-from runtime.listener import bind
-from runtime.overrides import local_tls
-from runtime.reload import Start
-from runtime.rollout import by
-from runtime.running import running
 from runtime.settings import Settings
+from runtime.tls.listener import bind
 
 deployed_option = click.option(
     "--deployed",

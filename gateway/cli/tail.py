@@ -18,7 +18,7 @@ from gateway.cli.calling import Server, admin_server, check, unreachable
 from gateway.cli.completing import model_ids, tenant_names
 from gateway.cli.options import Declined, Places, Unreachable, places
 from gateway.live.lines import request_line
-from runtime.scaling import backoff_s
+from runtime.node.scaling import backoff_s
 
 SILENCE_S = 20.0  # there is a comment every 5 s
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 1.0, 16.0

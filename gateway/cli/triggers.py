@@ -14,15 +14,15 @@ import msgspec
 from gateway.cli.accounts import as_json
 from gateway.cli.options import NoState, Places, Unreachable, load, places, table
 from gateway.clock import SYSTEM_CLOCK
-from gateway.crons import Book, Run, moment, run_once
-from gateway.hosts import HostDirectory
-from gateway.jobs import warm
-from gateway.node_link import LocalNode
-from gateway.placement import Placement
-from gateway.schedule import last_until, next_after
+from gateway.crons.crons import Book, Run, moment, run_once
+from gateway.crons.jobs import warm
+from gateway.crons.schedule import last_until, next_after
+from gateway.relay.hosts import HostDirectory
+from gateway.relay.node_link import LocalNode
+from gateway.relay.placement import Placement
 from gateway.store.connection import DATABASE
 from runtime import state
-from runtime.sections import CronSettings
+from runtime.config.sections import CronSettings
 from runtime.settings import Settings
 
 POLL_S = 0.05

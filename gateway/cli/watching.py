@@ -19,9 +19,9 @@ import click
 from gateway.cli.deploy import differences, outcome
 from gateway.cli.options import EXIT_CODES, Told
 from runtime import settings as config
-from runtime.dev_vars import FILE
-from runtime.place import project_folder
-from runtime.rollout import by, carry_out, plan
+from runtime.config.dev_vars import FILE
+from runtime.config.place import project_folder
+from runtime.deploy.rollout import by, carry_out, plan
 from runtime.settings import Settings
 
 LOOK_S = 0.3

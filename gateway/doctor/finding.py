@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runtime.place import Place
-from runtime.report import Report
+from runtime.config.place import Place
+from runtime.config.report import Report
 from runtime.settings import Settings
 
 Level = Literal["ok", "warning", "error"]

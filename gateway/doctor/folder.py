@@ -16,7 +16,7 @@ from gateway.store.connection import DATABASE, open_for_reading
 from gateway.store.errors import StoreError
 from gateway.store.migrate import needed
 from runtime import weights
-from runtime.vault import FILE as VAULT
+from runtime.config.vault import FILE as VAULT
 
 PRIVATE = ("root-secret", "demo-key", ADMIN_KEY, VAULT, DATABASE)
 OTHERS = 0o077

@@ -16,7 +16,7 @@ from pathlib import Path
 from gateway.clock import SYSTEM_CLOCK, Clock
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
 from gateway.live.words import amount
-from runtime.machine import memory_for_hosts
+from runtime.node.machine import memory_for_hosts
 
 OLDEST_PYTHON = (3, 11)
 MIN_FREE_BYTES = 100_000_000

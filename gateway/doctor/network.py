@@ -17,11 +17,12 @@ from gateway.admin.node_client import NodeClient
 from gateway.admin.problems import NodeUnreachable
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
 from gateway.live.words import count, span
-from runtime import certificates, state
+from runtime import state
+from runtime.config.sections import ServerTls
+from runtime.deploy.running import Running, running
 from runtime.deployments import Deployments, NoDeployment
 from runtime.node_wire import Hosts, ModelState
-from runtime.running import Running, running
-from runtime.sections import ServerTls
+from runtime.tls import certificates
 
 TIMEOUT_S = 5.0
 

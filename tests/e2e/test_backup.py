@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway import archive
-from runtime.vault import Vault
+from gateway.backups import archive
+from runtime.config.vault import Vault
 from tests.e2e.ledger import exported
 from tests.stack import SOAK, Stack, fake_config, running
 

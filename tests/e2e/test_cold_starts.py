@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from runtime.machine import resident_bytes
-from runtime.probe import client as socket_client
+from runtime.node.machine import resident_bytes
+from runtime.node.probe import client as socket_client
 from runtime.state import node_socket
 from tests.e2e.ledger import records
 from tests.stack import SOAK, Stack, running

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.worker import SETTLE_S
+from gateway.processes.worker import SETTLE_S
 from tests.authority import DAY, Authority, Issued, p256, pem_of
 from tests.e2e.ledger import exported, records, row_of
 from tests.e2e.test_tls import BODY, SERVER, connect

@@ -32,10 +32,10 @@ from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate
 from runtime import keyring, state
 from runtime.capability import Signer, Verifier
-from runtime.engine_thread import EngineThread
-from runtime.host import listen
-from runtime.host_app import Host
-from runtime.node import CAPABILITY_LABEL
+from runtime.host.app import Host
+from runtime.host.engine_thread import EngineThread
+from runtime.host.process import listen
+from runtime.node.node import CAPABILITY_LABEL
 from runtime.node_wire import Hosts, HostState, HostView
 from runtime.settings import Settings, parse
 

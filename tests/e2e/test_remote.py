@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runtime.sections import ServerTls
-from runtime.tls import server_context
+from runtime.config.sections import ServerTls
+from runtime.tls.contexts import server_context
 from tests.authority import Authority
 from tests.e2e.ledger import row_of
 from tests.runtime.upstream import Exchange, upstream

@@ -19,8 +19,8 @@ from gateway.store.connection import DATABASE, open_for_reading, open_for_writin
 from gateway.store.migrate import migrate
 from gateway.tenants import create_key, create_tenant
 from runtime import keyring
-from runtime.probe import client
-from runtime.sections import FileSettings
+from runtime.config.sections import FileSettings
+from runtime.node.probe import client
 from runtime.settings import Settings, parse
 from tests.runtime.servers import serving
 from tests.runtime.upstream import Answer, Exchange, Upstream, upstream

@@ -26,9 +26,9 @@ from gateway.prices import TokenPrices
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate
 from runtime import keyring
-from runtime.host import HostServer
-from runtime.models import ModelSettings
-from runtime.sections import FileSettings
+from runtime.config.models import ModelSettings
+from runtime.config.sections import FileSettings
+from runtime.host.process import HostServer
 from runtime.settings import Settings
 from runtime.state import StateInUse, own
 from tests.runtime.servers import running_node
@@ -50,7 +50,9 @@ def body_of(env: Env | None) -> tuple[int, Any]:
     return answer.status_code, json.loads(bytes(answer.body))
 
 
-@pytest.mark.parametrize("name", ["gateway.app", "gateway.cli", "runtime.node", "runtime.host"])
+@pytest.mark.parametrize(
+    "name", ["gateway.app", "gateway.cli", "runtime.node.node", "runtime.host"]
+)
 def test_importing_it_loads_no_engine_and_no_torch(name: str) -> None:
     code = (
         f"import {name}, sys; heavy = ('torch', 'numpy', 'tokenizers', 'safetensors', 'gguf',"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway import archive, backup
-from gateway.archive import BackupError
+from gateway.backups import archive, backup
+from gateway.backups.archive import BackupError
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate
 from runtime import keyring
-from runtime.place import Place
+from runtime.config.place import Place
 
 Member = tuple[tarfile.TarInfo, bytes]
 

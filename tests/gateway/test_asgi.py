@@ -22,7 +22,7 @@ from gateway.errors import (
     Unauthorized,
     UpstreamFailed,
 )
-from runtime.probe import client
+from runtime.node.probe import client
 from runtime.wire import DONE, KEEP_ALIVE
 from tests.runtime.servers import serving
 

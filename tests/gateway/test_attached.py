@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.attached import AttachedServers, way_to
-from gateway.catalog import Deployment, catalog_of
-from runtime.models import ModelSettings
+from gateway.catalog.catalog import Deployment, catalog_of
+from gateway.relay.attached import AttachedServers, way_to
+from runtime.config.models import ModelSettings
 from tests.runtime.upstream import Exchange, upstream
 
 

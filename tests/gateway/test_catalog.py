@@ -6,8 +6,8 @@ import datetime
 
 import pytest
 
-from gateway.catalog import catalog_of
-from gateway.contracts import contracts_of
+from gateway.catalog.catalog import catalog_of
+from gateway.catalog.contracts import contracts_of
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices
 from runtime.settings import parse

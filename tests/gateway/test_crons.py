@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.crons import Book, Crons, last_look, run_once
-from runtime.models import ModelSettings
-from runtime.sections import CronSettings, FileSettings, TriggerSettings
+from gateway.crons.crons import Book, Crons, last_look, run_once
+from runtime.config.models import ModelSettings
+from runtime.config.sections import CronSettings, FileSettings, TriggerSettings
 from runtime.settings import Settings
 
 EVERY_MINUTE = CronSettings(cron="* * * * *", run="warm", model="m")

@@ -19,21 +19,21 @@ import httpx
 import pytest
 from msgspec import structs
 
-from gateway.attached import AttachedServers
-from gateway.catalog import catalog_of
+from gateway.catalog.catalog import catalog_of
 from gateway.errors import ModelFailed, Unavailable
-from gateway.hosts import HostDirectory
-from gateway.node_link import LocalNode
-from gateway.placement import Line, Place, Placement
-from gateway.relay import Errand, Relay
+from gateway.relay.attached import AttachedServers
+from gateway.relay.hosts import HostDirectory
+from gateway.relay.node_link import LocalNode
+from gateway.relay.placement import Line, Place, Placement
+from gateway.relay.relay import Errand, Relay
+from gateway.relay.transport import Reply, Transport
 from gateway.schema import decode_completion
-from gateway.transport import Reply, Transport
 from runtime import keyring
 from runtime.capability import Signer
-from runtime.models import ModelSettings
-from runtime.node import CAPABILITY_LABEL
+from runtime.config.models import ModelSettings
+from runtime.config.sections import FileSettings, RelaySettings, ServerSettings
+from runtime.node.node import CAPABILITY_LABEL
 from runtime.node_wire import ModelState
-from runtime.sections import FileSettings, RelaySettings, ServerSettings
 from runtime.settings import Settings
 from runtime.state import node_socket
 from tests.runtime.hosts import QUICK, host_children
@@ -289,7 +289,7 @@ async def test_a_draining_host_gets_no_more_and_what_runs_there_ends(settings: S
 async def test_a_killed_node_s_successor_is_found(settings: Settings, tmp_path: Path) -> None:
     """The first one is a process of its own, and dies without a word."""
     config = tmp_path / "bulkhead.toml"
-    config.write_text('[[models]]\nid = "echo"\nengine = "fake"\nmin_hosts = 1\n')
+    config.write_text('admin.port = 0\n[[models]]\nid = "echo"\nengine = "fake"\nmin_hosts = 1\n')
     env = dict(os.environ) | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "gateway", "node", "--config", str(config)]
     node = subprocess.Popen([*command, "--state", str(settings.state_dir)], env=env)
@@ -365,7 +365,7 @@ async def test_a_gateway_says_what_it_has_taken_in_and_only_then(tmp_path: Path)
 async def test_who_begins_to_wait_is_told_at_once_and_nobody_is_told_of_when_there_is_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.node_link.DEMAND_EVERY_S", 3600)
+    monkeypatch.setattr("gateway.relay.node_link.DEMAND_EVERY_S", 3600)
     node = Scripted(told(7))
     path = tmp_path / "n.sock"
     async with upstream(node.answer, path=str(path)), following(path) as found:

@@ -12,16 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway import archive, jobs, usage_files
-from gateway.jobs import carry_out
-from gateway.placement import Place, Placement
+from gateway import usage_files
+from gateway.backups import archive
+from gateway.crons import jobs
+from gateway.crons.jobs import carry_out
+from gateway.relay.placement import Place, Placement
+from gateway.relay.transport import Transport
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate
-from gateway.transport import Transport
 from gateway.usage_files import PeriodOpen
 from runtime import keyring
-from runtime.models import ModelSettings
-from runtime.sections import CronSettings, FileSettings
+from runtime.config.models import ModelSettings
+from runtime.config.sections import CronSettings, FileSettings
 from runtime.settings import Settings
 
 OPENED = (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from gateway.local_ca import CA_DAYS, LEAF_DAYS, RENEW_DAYS, ensure, names_here
-from runtime import certificates
-from runtime.overrides import local_tls
+from gateway.processes.local_ca import CA_DAYS, LEAF_DAYS, RENEW_DAYS, ensure, names_here
+from runtime.config.overrides import local_tls
+from runtime.tls import certificates
 from tests.authority import DAY
 
 NAMES = ("localhost", "127.0.0.1", "::1", "here")

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.asgi import ClientGone
 from gateway.billing import Outcome, UsageSource
-from gateway.catalog import catalog_of
+from gateway.catalog.catalog import catalog_of
 from gateway.entry import Entry, ending
 from gateway.errors import (
     BadRequest,
@@ -31,13 +31,13 @@ from gateway.errors import (
 from gateway.ledger import Ledger, Opening
 from gateway.meter import Meter, Pace
 from gateway.prices import TokenPrices, Usage
-from gateway.relay import Errand
+from gateway.relay.relay import Errand
+from gateway.relay.sse import Frame
 from gateway.schema import decode_chat
-from gateway.sse import Frame
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from runtime.models import ModelSettings
+from runtime.config.models import ModelSettings
 from runtime.wire import Counts
 
 FINAL = Usage(7, 5, 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.model_facts import ModelFacts, facts_of
+from gateway.catalog.facts import ModelFacts, facts_of
 from runtime.settings import Settings, parse
 
 

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 from hypothesis import given, strategies as st
 
+from gateway.catalog.schema import endpoint_schemas
 from gateway.errors import BadRequest
 from gateway.fields import HARMLESS, HARMLESS_IN_MESSAGE, IGNORED, ChatFields, CompletionFields
-from gateway.model_schema import endpoint_schemas
 from gateway.schema import ADDRESS, ENDPOINTS, Ask, supported_parameters
 
 CHAT, TEXT = ENDPOINTS

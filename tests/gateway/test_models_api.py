@@ -10,7 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from gateway.answers import ANSWERS
+from gateway.catalog.answers import ANSWERS
 from gateway.model_routes import has_already
 from gateway.prices import parse_price
 from tests.gateway.front import CHAT, Gateway, gateway, stream_ok

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import ModelFailed, QueueFull, Unavailable
-from gateway.placement import Line, Place, Placement, Share
-from gateway.transport import Transport
+from gateway.relay.placement import Line, Place, Placement, Share
+from gateway.relay.transport import Transport
 
 MANY = 1000  # that may wait
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.attached import AttachedServers
-from gateway.catalog import catalog_of
+from gateway.catalog.catalog import catalog_of
 from gateway.errors import (
     BadRequest,
     ContextTooLong,
@@ -23,14 +22,15 @@ from gateway.errors import (
     UpstreamFailed,
     UpstreamTimeout,
 )  # fmt: skip
-from gateway.placement import Placement
 from gateway.prices import Usage
-from gateway.relay import Errand, Relay
+from gateway.relay.attached import AttachedServers
+from gateway.relay.placement import Placement
+from gateway.relay.relay import Errand, Relay
+from gateway.relay.sse import Frame
 from gateway.schema import decode_chat, decode_completion
-from gateway.sse import Frame
 from runtime.capability import Signer
-from runtime.models import ModelSettings
-from runtime.sections import RelaySettings
+from runtime.config.models import ModelSettings
+from runtime.config.sections import RelaySettings
 from tests.runtime.upstream import Exchange, Upstream, upstream
 
 SETTINGS = RelaySettings(connect_s=1, start_s=1, first_byte_s=5, idle_s=5)

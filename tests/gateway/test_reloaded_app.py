@@ -20,10 +20,10 @@ from gateway.demo import demo_key
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate
 from runtime import keyring
-from runtime.host import HostServer
-from runtime.models import ModelSettings
-from runtime.reload import Apply
-from runtime.sections import FileSettings, LimitSettings
+from runtime.config.models import ModelSettings
+from runtime.config.sections import FileSettings, LimitSettings
+from runtime.deploy.reload import Apply
+from runtime.host.process import HostServer
 from runtime.settings import Settings
 from tests.runtime.upstream import Exchange, Upstream, upstream
 from tests.stack import free_port

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway.renewal import AGAIN_S, PATIENCE_S, REMIND_S, Offer, Renewal
-from runtime.sections import ServerTls
+from gateway.processes.renewal import AGAIN_S, PATIENCE_S, REMIND_S, Offer, Renewal
+from runtime.config.sections import ServerTls
 from tests.authority import DAY, Authority, p256, pem_of
 
 TLS = ServerTls(cert="server.pem", key="server.key")

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway import backup
-from gateway.archive import BackupError
-from gateway.restore import Plan, RestoreRefused, prepared
+from gateway.backups import backup
+from gateway.backups.archive import BackupError
+from gateway.backups.restore import Plan, RestoreRefused, prepared
 from gateway.store.backup import StoreBroken, facts
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreTooNew
 from gateway.store.hold import StoreInUse, Use
 from gateway.store.migrate import migrate
 from runtime import keyring, state
-from runtime.place import Place
+from runtime.config.place import Place
 from runtime.state import StateInUse
 
 

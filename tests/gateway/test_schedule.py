@@ -7,8 +7,8 @@ import datetime
 import pytest
 from hypothesis import given, strategies as st
 
-from gateway.schedule import due, last_until, next_after, period_before
-from runtime.sections import CronSettings
+from gateway.crons.schedule import due, last_until, next_after, period_before
+from runtime.config.sections import CronSettings
 
 MINUTE = datetime.timedelta(minutes=1)
 EXPRESSIONS = ("0 3 * * *", "* * * * *", "*/7 * * * *", "30 0 1 * *", "0 0 29 2 *", "15 4 * * 1")

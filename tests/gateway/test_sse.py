@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gateway.prices import Usage
-from gateway.sse import (
+from gateway.relay.sse import (
     MAX_FRAME_BYTES,
     BadFrame,
     Frame,
@@ -20,8 +20,8 @@ from gateway.sse import (
     read_native,
     read_usage,
 )
-from runtime.answer import Piece
-from runtime.host_wire import AnswerEncoder, error_object, usage_object
+from runtime.host.answer import Piece
+from runtime.host.wire import AnswerEncoder, error_object, usage_object
 from runtime.wire import DONE, KEEP_ALIVE, Counts, prompt_comment
 
 read = foreign_reader("chatcmpl-ours", "our-model")

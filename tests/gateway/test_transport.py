@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.transport import Broken, ConnectFailed, Transport
+from gateway.relay.transport import Broken, ConnectFailed, Transport
 from tests.runtime.upstream import Answer, Exchange, Upstream, upstream
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.workers import MAX_FAILURES, GatewayFailed, Workers
+from gateway.processes.workers import MAX_FAILURES, GatewayFailed, Workers
 
 OUTLIVE_S = 100.0
 

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import structs
 
 from runtime.capability import Signer
-from runtime.host import HostSpec
-from runtime.probe import client
-from runtime.sections import HostSettings
+from runtime.config.sections import HostSettings
+from runtime.host.process import HostSpec
+from runtime.node.probe import client
 
 REPO = Path(__file__).parents[2]
 ENV = dict(os.environ) | {"PYTHONPATH": str(REPO)}

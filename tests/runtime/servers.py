@@ -17,11 +17,11 @@ from starlette.types import ASGIApp
 from engines.api import Engine, Output
 from engines.fake import FakeEngine
 from runtime.capability import Signer, Verifier
-from runtime.engine_thread import EngineThread
-from runtime.host import HostServer, listen
-from runtime.host_app import Host
-from runtime.node import Node
-from runtime.probe import client
+from runtime.host.app import Host
+from runtime.host.engine_thread import EngineThread
+from runtime.host.process import HostServer, listen
+from runtime.node.node import Node
+from runtime.node.probe import client
 from runtime.settings import Settings
 from runtime.state import node_socket
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, strategies as st
 
 from engines.api import EngineFailed, FinishReason, KvIntegrityAbort, Output
 from engines.fake import ByteTokenizer
-from runtime.answer import Answer, Piece, StopScanner
+from runtime.host.answer import Answer, Piece, StopScanner
 
 
 def reference(text: str, stops: Sequence[str]) -> tuple[str, bool]:

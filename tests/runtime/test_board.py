@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from runtime import board as module
-from runtime.board import Board
+from runtime.node import board as module
+from runtime.node.board import Board
 
 
 async def acknowledged(board: Board, timeout_s: float = 20) -> float:

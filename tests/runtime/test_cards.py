@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from engines.build.sources import SOURCES, Source
-from runtime.cards import Card, card_of, shipped_cards
-from runtime.lifecycle import Lifecycle
-from runtime.report import Report
+from runtime.config.cards import Card, card_of, shipped_cards
+from runtime.config.lifecycle import Lifecycle
+from runtime.config.report import Report
 
 SMOLLM = "smollm2-135m-instruct"
 

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from runtime import certificates
-from runtime.certificates import BadCertificate, contents, faults, load
-from runtime.models import ClientTls
-from runtime.sections import ServerTls
+from runtime.config.models import ClientTls
+from runtime.config.sections import ServerTls
+from runtime.tls import certificates
+from runtime.tls.certificates import BadCertificate, contents, faults, load
 from tests.authority import DAY, Authority, Key, p256, pem_of
 
 TLS = ServerTls(cert="server.pem", key="server.key")

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from runtime.changes import changes, needs_restart
-from runtime.sections import FileSettings
+from runtime.config.sections import FileSettings
+from runtime.deploy.changes import changes, needs_restart
 
 ECHO: dict[str, Any] = {"id": "echo", "engine": "fake"}
 BASE: dict[str, Any] = {"models": [ECHO]}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from runtime.child import Child, StartFailed, ending
-from runtime.host import HostSpec
+from runtime.host.process import HostSpec
+from runtime.node.child import Child, StartFailed, ending
 from tests.runtime.hosts import ENV, REPO, complete, is_gone, spec, stats_where
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from runtime import config_file
-from runtime.sections import FileSettings
+from runtime.config.sections import FileSettings
 from runtime.settings import ConfigError, parse
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'

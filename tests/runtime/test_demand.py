@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.demand import Demands
+from runtime.node.demand import Demands
+from runtime.node.scaling import Load
 from runtime.node_wire import DEMAND_TTL_S, Demand, ModelDemand
-from runtime.scaling import Load
 
 
 class Clock:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.transport import ConnectFailed, Transport
-from runtime.child import Child
-from runtime.drain import LINGER_S, Traffic
+from gateway.relay.transport import ConnectFailed, Transport
+from runtime.host.drain import LINGER_S, Traffic
+from runtime.node.child import Child
 from tests.runtime.hosts import ENV, authorization, spec, stats_where
 
 BODY = json.dumps({"model": "echo", "prompt": "abc", "max_tokens": 4}).encode()

@@ -21,7 +21,7 @@ from engines.api import (
     Sampling,
 )
 from engines.fake import FakeEngine
-from runtime.engine_thread import EngineThread
+from runtime.host.engine_thread import EngineThread
 from tests.runtime.servers import GatedEngine, as_engine
 
 WAIT_S = 5.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from runtime.config.environments import merged, names, top
+from runtime.config.place import Place
 from runtime.config_file import parse
-from runtime.environments import merged, names, top
-from runtime.place import Place
 from runtime.settings import ConfigError, load, locate
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.failures import Failures
-from runtime.sections import HostSettings
+from runtime.config.sections import HostSettings
+from runtime.node.failures import Failures
 
 SETTINGS = HostSettings(
     backoff_first_s=1, backoff_max_s=3, max_failures=4, retry_failed_s=100

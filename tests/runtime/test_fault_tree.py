@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.fault_tree import draw
-from runtime.report import Fault, Report, join, split
+from runtime.config.fault_tree import draw
+from runtime.config.report import Fault, Report, join, split
 
 REPORT = Report(
     errors=[

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from engines.embedded.footprint import OVERHEAD_BYTES
-from runtime.footprint import host_bytes, memory_faults, misfits
-from runtime.machine import memory_for_hosts, resident_bytes
-from runtime.models import ModelSettings
+from runtime.config.footprint import host_bytes, memory_faults, misfits
+from runtime.config.models import ModelSettings
+from runtime.node.machine import memory_for_hosts, resident_bytes
 from runtime.settings import ConfigError, parse
 
 GIB = 1 << 30

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
-from runtime.host_life import HostLife, Surroundings
+from runtime.node.life import HostLife, Surroundings
 from runtime.node_wire import HostState, HostView
 from tests.runtime.hosts import (
     ENV,

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from runtime import json_schema
+from runtime.config import json_schema
 from runtime.config_file import parse
 from tests.runtime.test_config_faults import ATTACHED, BROKEN, MODEL
 

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from runtime import listener as module
-from runtime.listener import PortInUse, bind, listen, stop_accepting
+from runtime.tls import listener as module
+from runtime.tls.listener import PortInUse, bind, listen, stop_accepting
 from tests.stack import free_port
 
 
@@ -54,7 +54,7 @@ def test_one_that_shares_its_port_is_in_use_too() -> None:
 def test_an_address_that_is_not_ours() -> None:
     with pytest.raises(PortInUse, match=r"192\.0\.2\.1"):
         bind("192.0.2.1", 1)
-    with pytest.raises(PortInUse, match=r"no-such-host.invalid:1 can't be .*correct the host"):
+    with pytest.raises(PortInUse, match=r"no-such-host.invalid:1 can't be .*correct --host"):
         bind("no-such-host.invalid", 1)
 
 

@@ -19,10 +19,10 @@ from msgspec import structs
 
 from runtime import keyring
 from runtime.capability import Signer
-from runtime.models import ModelSettings
-from runtime.node import CAPABILITY_LABEL, Node
-from runtime.probe import client
-from runtime.sections import FileSettings, HostSettings, ServerSettings
+from runtime.config.models import ModelSettings
+from runtime.config.sections import FileSettings, HostSettings, ServerSettings
+from runtime.node.node import CAPABILITY_LABEL, Node
+from runtime.node.probe import client
 from runtime.settings import Settings
 from runtime.state import node_socket
 from tests.runtime.hosts import QUICK, host_children
@@ -229,7 +229,7 @@ async def test_demand_that_nobody_renews_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway that was killed needs nothing."""
-    monkeypatch.setattr("runtime.demand.DEMAND_TTL_S", 0.5)
+    monkeypatch.setattr("runtime.node.demand.DEMAND_TTL_S", 0.5)
     async with running(settings(tmp_path, COLD)) as node:
         await node.demand(echo=1)
         await node.until(lambda told: state_of(told) == "cold" and not told["hosts"])
@@ -516,7 +516,7 @@ async def test_if_the_changed_one_can_t_start_the_old_one_goes_on(tmp_path: Path
 async def test_a_host_that_serves_well_doesn_t_make_failing_ones_start_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.pool.HEALTHY_S", 0.0)
+    monkeypatch.setattr("runtime.node.pool.HEALTHY_S", 0.0)
     async with running(settings(tmp_path, WARM)) as node:
         (old,) = await node.ready()
         broken = model(min_hosts=1, options={"bogus": 1})

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime import reload as module
+from runtime.deploy import reload as module
+from runtime.deploy.reload import Start, following, load_current
+from runtime.deploy.running import Sign
 from runtime.deployments import Deployments, NoDeployment, Origin
-from runtime.reload import Start, following, load_current
-from runtime.running import Sign
 from runtime.settings import ConfigError, Settings
 
 MODEL = '[[models]]\nid = "echo"\nengine = "fake"\n'

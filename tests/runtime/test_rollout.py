@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from runtime import reload, rollout
+from runtime.deploy import reload, rollout
+from runtime.deploy.reload import following, load_current
+from runtime.deploy.rollout import Done, NeedsRestart, NotApplied, carry_out, plan
+from runtime.deploy.running import Sign
 from runtime.deployments import Deployments, Origin
-from runtime.reload import following, load_current
-from runtime.rollout import Done, NeedsRestart, NotApplied, carry_out, plan
-from runtime.running import Sign
 from runtime.settings import Settings, load_text
 from runtime.weights import WeightsUnavailable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.route_patterns import BadPattern, bare_host, compile_routes, parse_route
+from runtime.config.route_patterns import BadPattern, bare_host, compile_routes, parse_route
 
 MEANT = [
     ("ai.example.com/*", "ai.example.com", "/v1/models", True),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from runtime.deploy.running import Sign, running
 from runtime.deployments import Current
-from runtime.running import Sign, running
 from runtime.state import runtime_dir
 
 NOW = Current(number=3, change=7)
@@ -51,7 +51,7 @@ def test_node_and_gateway_of_one_process_are_two(state_dir: Path) -> None:
 
 def test_a_killed_process_is_gone_and_its_file_with_it(state_dir: Path) -> None:
     code = (
-        "import sys, tempfile, time; from pathlib import Path; from runtime.running import *\n"
+        "import sys, tempfile, time; from pathlib import Path; from runtime.deploy.running import *\n"
         "tempfile.tempdir = sys.argv[1]\n"
         "sign = Sign(Path(sys.argv[2]), 'node', dev=False); print('ready', flush=True)\n"
         "sys.stdin.read()"
@@ -74,7 +74,7 @@ def test_looking_while_it_changes_never_misses_it(state_dir: Path) -> None:
     """A file that is replaced between reading and asking for its lock isn't a dead one's."""
     sign = Sign(state_dir, "gateway", dev=False)
     code = (
-        "import sys, tempfile; from pathlib import Path; from runtime.running import *\n"
+        "import sys, tempfile; from pathlib import Path; from runtime.deploy.running import *\n"
         "tempfile.tempdir = sys.argv[1]\n"
         "print(min(len(running(Path(sys.argv[2]))) for _ in range(3000)))"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from runtime.scaling import (
+from runtime.node.scaling import (
     Load,
     Policy,
     Slack,

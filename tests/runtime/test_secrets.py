@@ -15,10 +15,10 @@ import pytest
 import structlog
 
 from runtime import keyring, settings as config
-from runtime.report import Report
-from runtime.secret_values import Secrets, Source, resolve, sources
+from runtime.config.report import Report
+from runtime.config.secret_values import Secrets, Source, resolve, sources
+from runtime.config.vault import MAX_BYTES, Vault, VaultError
 from runtime.settings import ConfigError, Settings, load
-from runtime.vault import MAX_BYTES, Vault, VaultError
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'
 ATTACHED = (

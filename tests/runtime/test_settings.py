@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from runtime import settings as config
-from runtime.models import ModelSettings
-from runtime.sections import FileSettings
+from runtime.config.models import ModelSettings
+from runtime.config.sections import FileSettings
 from runtime.settings import ConfigError, Settings, load, parse
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'

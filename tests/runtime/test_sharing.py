@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from runtime.sharing import GRACE_S, Ask, Holder, Shares, share
+from runtime.node.sharing import GRACE_S, Ask, Holder, Shares, share
 
 NOW, YIELD_S = 1000.0, 10.0
 OLD, NEW = NOW - 100, NOW - 1  # since when a host serves

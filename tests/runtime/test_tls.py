@@ -11,11 +11,11 @@ import httpx
 import pytest
 import structlog
 
-from gateway.transport import Broken, ConnectFailed, Transport
-from runtime.certificates import BadCertificate, absolute
-from runtime.models import ClientTls
-from runtime.sections import ServerTls
-from runtime.tls import Followed, server_context
+from gateway.relay.transport import Broken, ConnectFailed, Transport
+from runtime.config.models import ClientTls
+from runtime.config.sections import ServerTls
+from runtime.tls.certificates import BadCertificate, absolute
+from runtime.tls.contexts import Followed, server_context
 from tests.authority import DAY, Authority, p256, pem_of
 from tests.runtime.upstream import Exchange, Upstream, upstream
 
@@ -96,7 +96,7 @@ async def test_new_connections_see_new_files_at_both_ends(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server's pair, the client's pair, and another authority altogether."""
-    monkeypatch.setattr("runtime.tls.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("runtime.tls.contexts.LOOK_EVERY_S", 0.0)
     async with upstream(echo, tls=server_context(MUTUAL, tmp_path)) as server:
         followed = Followed(CLIENT, tmp_path, Clock())
 

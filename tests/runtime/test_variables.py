@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runtime import dev_vars
+from runtime.config import dev_vars
+from runtime.config.report import Report
+from runtime.config.variables import UNKNOWN, Variables, expand, plain
 from runtime.config_file import Given, parse
-from runtime.report import Report
 from runtime.settings import ConfigError, load
-from runtime.variables import UNKNOWN, Variables, expand, plain
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'
 VALUES = {

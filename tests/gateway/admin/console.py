@@ -24,9 +24,9 @@ from gateway.admin.status import Process
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.tenants import create_key, create_tenant
-from runtime.models import ModelSettings
+from runtime.config.models import ModelSettings
+from runtime.config.sections import AdminSettings, FileSettings
 from runtime.node_wire import Hosts, HostState, HostView, ModelState, ModelView
-from runtime.sections import AdminSettings, FileSettings
 from runtime.settings import Settings
 from tests.runtime.servers import serving
 

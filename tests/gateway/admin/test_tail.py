@@ -15,7 +15,7 @@ import pytest
 from gateway.admin import tail
 from gateway.clock import SYSTEM_CLOCK
 from gateway.events import EventSender
-from runtime.probe import client
+from runtime.node.probe import client
 from tests.gateway.admin.console import Console, console
 from tests.runtime.servers import serving
 

@@ -17,9 +17,9 @@ from gateway.admin.thread import AdminThread
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.options import Places, Unreachable
 from runtime import state
-from runtime.listener import PortInUse
-from runtime.sections import AdminSettings, FileSettings, ServerTls
+from runtime.config.sections import AdminSettings, FileSettings, ServerTls
 from runtime.settings import Settings
+from runtime.tls.listener import PortInUse
 from tests.authority import Authority
 from tests.stack import REPO, fake_config, free_port
 

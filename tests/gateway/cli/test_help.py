@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from gateway.cli import main
 from gateway.cli.help import SECTIONS
 from gateway.cli.options import EXIT_CODES, Exit, Told, telling
-from runtime.report import Report
+from runtime.config.report import Report
 from runtime.settings import ConfigError
 from tests.stack import REPO
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from runtime.config.vault import Vault
 from runtime.settings import load
-from runtime.vault import Vault
 from tests.stack import BULKHEAD, REPO
 
 CONFIG = (

@@ -23,11 +23,11 @@ from gateway.doctor import checks, folder, machine, network
 from gateway.doctor.finding import Check, Finding, Patient
 from gateway.store.connection import DATABASE
 from gateway.store.migrate import migrate
-from runtime.models import ModelSettings
+from runtime.config.models import ModelSettings
+from runtime.config.report import Report
+from runtime.config.sections import AdminSettings, FileSettings, HostSettings, ServerSettings
+from runtime.deploy.running import Sign
 from runtime.node_wire import Hosts, ModelState, ModelView
-from runtime.report import Report
-from runtime.running import Sign
-from runtime.sections import AdminSettings, FileSettings, HostSettings, ServerSettings
 from runtime.settings import Settings
 from tests.stack import free_port
 

@@ -1,0 +1,1 @@
+"""Backups and restores, while a gateway runs."""

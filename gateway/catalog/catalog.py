@@ -1,0 +1,159 @@
+"""The models there are: what a caller may use, and what the relay must know of each."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from gateway.catalog.facts import ModelFacts, lifecycle_of
+from gateway.errors import ModelNotFound
+from gateway.prices import TokenPrices, parse_price
+from runtime.config.lifecycle import Lifecycle, midnight
+from runtime.config.models import ClientTls, ModelSettings, PriceSettings
+from runtime.config.sections import ContractSettings
+from runtime.tls import certificates
+
+US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One model as it is served: its names, its price, and the way to its engine."""
+
+    id: str
+    owned_by: str
+    created: int  # unix seconds
+    prices: TokenPrices
+    default_max_tokens: int
+    revision: str
+    is_attached: bool
+    max_waiting: int = 512  # requests that wait for a place
+    max_in_flight: int = 128  # requests at one place at a time
+    min_hosts: int = 0  # of our own, kept warm
+    url: str = ""
+    tls: ClientTls = field(default_factory=ClientTls)  # absolute paths
+    upstream_model: str = ""
+    api_key: str = field(default="", repr=False)
+    cache_salt: bool = True
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    prices_since: datetime.date | None = None
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    facts: ModelFacts = field(default_factory=ModelFacts, repr=False)
+    notices: Mapping[bytes, bytes] = field(default_factory=dict)  # headers of its answers
+
+    def is_served_at(self, now_us: int) -> bool:
+        """Whether it hasn't been shut down; microseconds UTC."""
+        return not self.lifecycle.is_shut_at(now_us / US)
+
+
+class Catalog:
+    """All deployments. Unknown and not-yours look the same."""
+
+    def __init__(self, deployments: Iterable[Deployment]) -> None:
+        self._all = tuple(deployments)
+        self._by_name = {name: one for one in self._all for name in (one.id, *one.aliases)}
+
+    def deployment(self, model: str, now_us: int) -> Deployment:
+        """The deployment of a model, by its id or an alias. Raises ModelNotFound."""
+        found = self._by_name.get(model)
+        if found is None:
+            raise ModelNotFound(
+                f"there is no model {model!r} for this key; GET /v1/models lists those there are",
+                param="model",
+            )
+        if not found.is_served_at(now_us):
+            raise _shut(model, found.lifecycle)
+        return found
+
+    def served_at(self, now_us: int) -> list[Deployment]:
+        """Those that haven't been shut down, in the order of the configuration."""
+        return [one for one in self._all if one.is_served_at(now_us)]
+
+    def __iter__(self) -> Iterator[Deployment]:
+        return iter(self._all)
+
+
+def catalog_of(
+    models: Iterable[ModelSettings],
+    secrets: Mapping[str, str],
+    facts: Mapping[str, ModelFacts] | None = None,
+    folder: Path = Path(),
+) -> Catalog:
+    """The catalog that a configuration describes. Without `facts`, no more is known of a model.
+
+    Relative paths start at `folder`.
+    """
+    known = facts or {}
+    return Catalog(
+        _deployment(model, secrets, known.get(model.id, ModelFacts()), folder) for model in models
+    )
+
+
+def _deployment(
+    model: ModelSettings, secrets: Mapping[str, str], facts: ModelFacts, folder: Path
+) -> Deployment:
+    lifecycle = lifecycle_of(model, facts)
+    return Deployment(
+        id=model.id,
+        owned_by=model.owned_by,
+        created=int(midnight(model.released).timestamp()),
+        prices=prices_of(model.price),
+        default_max_tokens=model.default_max_tokens,
+        revision=model.source or model.path or model.upstream_model,
+        is_attached=model.engine == "openai",
+        max_waiting=model.max_waiting,
+        max_in_flight=model.max_in_flight,
+        min_hosts=model.min_hosts,
+        url=model.url.rstrip("/"),
+        tls=certificates.absolute(model.tls, folder),
+        upstream_model=model.upstream_model or model.id,
+        api_key=secrets.get(model.api_key_secret, ""),
+        cache_salt=model.cache_salt,
+        extra_body=model.extra_body,
+        aliases=model.aliases,
+        prices_since=model.price.effective_from,
+        lifecycle=lifecycle,
+        facts=facts,
+        notices=notices_of(lifecycle),
+    )
+
+
+def prices_of(price: PriceSettings | ContractSettings) -> TokenPrices:
+    """A price as the config writes it, as integers."""
+    return TokenPrices(
+        price.currency,
+        parse_price(price.input),
+        parse_price(price.cached_input),
+        parse_price(price.output),
+    )
+
+
+def notices_of(lifecycle: Lifecycle) -> dict[bytes, bytes]:
+    """The headers that tell clients of a model's end: RFC 9745 and RFC 8594. {} if none is set."""
+    headers = {}
+    if lifecycle.deprecated_at:
+        since = int(midnight(lifecycle.deprecated_at).timestamp())
+        headers[b"deprecation"] = b"@%d" % since
+    if lifecycle.shutdown_at:
+        headers[b"sunset"] = _http_date(lifecycle.shutdown_at)
+    if headers and lifecycle.successor:
+        url = f"/v1/models/{quote(lifecycle.successor, safe='/@')}"
+        headers[b"link"] = f'<{url}>; rel="successor-version"'.encode()
+    return headers
+
+
+def _http_date(day: datetime.date) -> bytes:
+    return format_datetime(midnight(day), usegmt=True).encode()
+
+
+def _shut(model: str, lifecycle: Lifecycle) -> ModelNotFound:
+    instead = f"; use {lifecycle.successor!r} instead" if lifecycle.successor else ""
+    return ModelNotFound(
+        f"the model {model!r} was shut down on {lifecycle.shutdown_at}{instead}", param="model"
+    )

@@ -1,0 +1,82 @@
+"""How a worker ends: all are being stopped, or another has taken over. Clients notice neither."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+from starlette.types import Message, Scope, Send
+
+from gateway.processes.parent import Parent, Word, ignore
+from runtime.config.sections import FileSettings
+from runtime.tls.listener import stop_accepting
+
+log = structlog.get_logger()
+
+FAREWELL_S = 1.5  # what is left of a drain to tell clients that their answer won't end
+# From the last connection taken to granian's own end, which closes idle connections and drops
+# handshakes. A new connection has sent its request by then; most clients keep idle ones for less.
+SETTLE_S = 10.0
+ONCE_S = 1.0  # granian hears a first signal in that time; its third would block the loop
+
+
+class Worker:
+    """A worker process, from the end of its start on."""
+
+    def __init__(self, parent: Parent) -> None:
+        self._parent = parent
+        self._end_answers: Callable[[], None] = lambda: None
+        self._settings: Callable[[], FileSettings] = FileSettings
+        self._ending: asyncio.TimerHandle | None = None
+        self.is_retiring = False
+
+    @asynccontextmanager
+    async def living(
+        self, end_answers: Callable[[], None], settings: Callable[[], FileSettings]
+    ) -> AsyncIterator[None]:
+        """Entered last, when all else has started. `settings` are asked for at the end."""
+        self._end_answers, self._settings = end_answers, settings
+        on = {Word.STOP: self._stop, Word.RETIRE: self._retire}
+        async with self._parent.heard(on):
+            saying = asyncio.ensure_future(self._parent.say_serving())
+            yield
+            saying.cancel()
+
+    def last(self, scope: Scope, send: Send) -> Send:
+        """For an answer of a worker that retires: its client shall connect anew for the next."""
+        if scope["type"] != "http" or scope["http_version"] == "2":  # which granian says GOAWAY to
+            return send
+
+        async def closing(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), (b"connection", b"close")]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        return closing
+
+    def _stop(self) -> None:
+        """Soon, answers that still run would be cut off. End them before."""
+        log.info("gateway_stopping")
+        if self._ending:
+            self._ending.cancel()
+        loop = asyncio.get_running_loop()
+        loop.call_later(ONCE_S, ignore, signal.SIGTERM)
+        loop.call_later(max(0.0, self._settings().server.drain_s - FAREWELL_S), self._end_answers)
+
+    def _retire(self) -> None:
+        """Take nothing new; answers may run for as long as any request may."""
+        self.is_retiring = True
+        is_deaf = stop_accepting(self._parent.listener)
+        log.info("gateway_retiring", settles=is_deaf)
+        loop = asyncio.get_running_loop()
+        self._ending = loop.call_later(SETTLE_S if is_deaf else 0, self._end)
+        loop.call_later(self._settings().limits.wall_s, self._end_answers)
+
+    def _end(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        asyncio.get_running_loop().call_later(ONCE_S, ignore, signal.SIGTERM)

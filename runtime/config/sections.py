@@ -1,0 +1,271 @@
+"""The config file's sections: their keys, types, defaults, and the rules across them.
+
+`docs/config.md` says what each key is for. A struct's `faults` are told together with those of its
+types (`check`). `[[models]]` is in `models`; environments are in `environments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from runtime.config import cron
+from runtime.config.environments import DEFAULT_NAME
+from runtime.config.footprint import memory_faults
+from runtime.config.kinds import (
+    MIB,
+    Count,
+    Currency,
+    DayOrNone,
+    ModelId,
+    Name,
+    Number,
+    Origin,
+    Port,
+    PortOrNone,
+    Price,
+    Seconds,
+    SecretName,
+    Share,
+    is_http_url,
+)
+from runtime.config.models import ClientTls, ModelSettings, name_faults
+from runtime.config.report import did_you_mean
+from runtime.config.route_patterns import BadPattern, parse_route
+
+
+class ServerTls(Struct, frozen=True, kw_only=True):
+    """How a listener proves who it is. Files, in PEM; a change of them is noticed."""
+
+    cert: str = ""  # the chain, leaf first; empty: plain HTTP
+    key: str = ""
+    client_ca: str = ""  # callers must show a certificate of this authority
+    min_version: Literal["1.2", "1.3"] = "1.2"
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """A certificate needs its key, and the other way round."""
+        for one, other in (("cert", "key"), ("key", "cert"), ("client_ca", "cert")):
+            if found.get(one) and not found.get(other):
+                yield other, f"is missing beside `{one}`"
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """The public listener."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8787
+    drain_s: Seconds = 30.0
+    tls: ServerTls = ServerTls()
+
+
+class AdminSettings(Struct, frozen=True, kw_only=True):
+    """The operator's listener. Its key is in the state folder."""
+
+    host: str = "127.0.0.1"
+    port: PortOrNone = 8788  # 0: none
+    names: tuple[str, ...] = ()  # it may be called by, beside localhost, `host` and addresses
+    tls: ServerTls = ServerTls()
+
+
+class RelaySettings(Struct, frozen=True, kw_only=True):
+    """How long the gateway waits for an engine, in seconds."""
+
+    connect_s: Seconds = 5.0
+    start_s: Seconds = 60.0  # for a host to be ready
+    first_byte_s: Seconds = 300.0
+    idle_s: Seconds = 60.0  # between two chunks of one answer
+    keep_alive_s: Seconds = 5.0  # silence on a stream before a comment is sent
+
+
+class HostSettings(Struct, frozen=True, kw_only=True):
+    """How hosts are watched, and what they share."""
+
+    start_s: Seconds = 120.0
+    health_every_s: Seconds = 5.0
+    health_timeout_s: Seconds = 10.0
+    backoff_first_s: Seconds = 0.5
+    backoff_max_s: Seconds = 30.0
+    max_failures: Count = 5  # in a row; then the model has failed
+    retry_failed_s: Seconds = 300.0  # after so long, a request has a failed model tried again
+    memory_bytes: Number = 0  # for all hosts together; 0: what this machine has
+    yield_s: Seconds = 10.0  # a model that waited so long for memory takes a busy one's
+
+
+class NodeSettings(Struct, frozen=True, kw_only=True):
+    """This machine's node for gateways on other machines. They must show a certificate."""
+
+    host: str = "127.0.0.1"
+    port: PortOrNone = 0  # 0: only on this machine, through a socket
+    tls: ServerTls = ServerTls()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """Whoever may reach a node over the network is known by a certificate."""
+        tls = found.get("tls")
+        if found.get("port") and not (tls and tls.cert and tls.client_ca):
+            yield "tls", "a node on a port needs `cert`, `key` and `client_ca`"
+
+
+class RemoteNodeSettings(Struct, frozen=True, kw_only=True):
+    """A node on another machine, whose hosts this gateway uses."""
+
+    url: str
+    tls: ClientTls = ClientTls()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """The way to it is authenticated at both ends."""
+        url, tls = str(found.get("url") or ""), found.get("tls")
+        if "url" in found and not (is_http_url(url) and url.startswith("https://")):
+            yield "url", "expected an https:// URL"
+        if "tls" not in found or (tls and not tls.cert):
+            yield "tls.cert", "a remote node asks for a client certificate"
+
+
+class LimitSettings(Struct, frozen=True, kw_only=True):
+    """What one request, and all of them together, may take."""
+
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * MIB)] = 4 * MIB
+    max_requests: Count = 4096  # at once, in one gateway
+    wall_s: Seconds = 3600.0  # of one request, its waiting included
+
+
+class ObservabilitySettings(Struct, frozen=True, kw_only=True):
+    """What is written down of each request."""
+
+    enabled: bool = True
+    head_sampling_rate: Share = 1.0  # of the requests that succeed; the others are always told
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class CronSettings(Struct, frozen=True, kw_only=True):
+    """A job and when it runs, in UTC."""
+
+    cron: str  # five fields, as in crontab(5)
+    run: Literal["backup", "usage-export", "warm"]
+    to: str = ""  # backup, usage-export: the folder
+    keep: Count = 7  # backup: so many files
+    format: Literal["csv", "jsonl"] = "csv"  # usage-export
+    model: str = ""  # warm: the model to start
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """An expression that can be, and what the job needs."""
+        if found.get("cron") is not None and (wrong := cron.fault(found["cron"])):
+            yield "cron", wrong
+        needs = {"backup": "to", "usage-export": "to", "warm": "model"}.get(found.get("run") or "")
+        if needs and found.get(needs, "") == "":
+            yield needs, f'is missing: "{found["run"]}" needs it'
+
+
+class TriggerSettings(Struct, frozen=True, kw_only=True):
+    """What happens by the clock."""
+
+    crons: tuple[CronSettings, ...] = ()
+
+
+class SecretSettings(Struct, frozen=True, kw_only=True):
+    """The secrets that must be there. Their values are never in this file."""
+
+    required: tuple[SecretName, ...] = ()
+
+
+class ContractSettings(Struct, frozen=True, kw_only=True):
+    """What a tenant pays for a model instead of the list price, per 1,000,000 tokens.
+
+    All of it is named: what was left out would be free.
+    """
+
+    model: ModelId
+    currency: Currency
+    input: Price
+    cached_input: Price
+    output: Price
+    effective_from: DayOrNone = None
+
+
+class TenantSettings(Struct, frozen=True, kw_only=True):
+    """What is said here of a tenant that `bulkhead tenants create` has made."""
+
+    name: str
+    origins: tuple[Origin, ...] = ()  # of web pages that may call with its keys (CORS)
+    prices: tuple[ContractSettings, ...] = ()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """One price a model."""
+        models = [price.model if price else None for price in found.get("prices") or ()]
+        for i, model in enumerate(models):
+            if model is not None and model in models[:i]:
+                yield f"prices[{i}].model", f"{model!r} has a price already"
+
+
+class FileSettings(Struct, frozen=True, kw_only=True):
+    """The config file, as it stands for one environment."""
+
+    name: Name = DEFAULT_NAME
+    server: ServerSettings = ServerSettings()
+    admin: AdminSettings = AdminSettings()
+    relay: RelaySettings = RelaySettings()
+    hosts: HostSettings = HostSettings()
+    node: NodeSettings = NodeSettings()
+    nodes: tuple[RemoteNodeSettings, ...] = ()
+    limits: LimitSettings = LimitSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
+    triggers: TriggerSettings = TriggerSettings()
+    routes: tuple[str, ...] = ()  # where this gateway answers, such as "ai.example.com/*"
+    vars: dict[str, Any] = {}  # for `${NAME}` in the values of this file
+    secrets: SecretSettings = SecretSettings()
+    tenants: tuple[TenantSettings, ...] = ()
+    models: tuple[ModelSettings, ...] = ()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """No two models have one name, and what is said of others is said of some."""
+        models = found.get("models") or ()
+        yield from name_faults(models)
+        yield from tenant_faults(found.get("tenants") or (), models)
+        yield from warm_faults(found.get("triggers"), models)
+        yield from memory_faults(models, (found.get("hosts") or HostSettings()).memory_bytes)
+        for i, route in enumerate(found.get("routes") or ()):
+            try:
+                parse_route(route or "*/*")
+            except BadPattern as fault:
+                yield f"routes[{i}]", str(fault)
+
+
+def tenant_faults(
+    tenants: Sequence[TenantSettings | None], models: Sequence[ModelSettings | None]
+) -> Iterator[tuple[str, str]]:
+    """Tenants have different names, and contracts are about models there are.
+
+    None stands for what has other faults.
+    """
+    names = [tenant.name if tenant else None for tenant in tenants]
+    known = {model.id for model in models if model}
+    for i, tenant in enumerate(tenants):
+        if tenant is None:
+            continue
+        if tenant.name in names[:i]:
+            yield f"tenants[{i}].name", f"{tenant.name!r} is used twice"
+        for j, price in enumerate(tenant.prices):
+            if price.model not in known and None not in models:
+                yield f"tenants[{i}].prices[{j}].model", f"there is no model {price.model!r}"
+
+
+def warm_faults(
+    triggers: TriggerSettings | None, models: Sequence[ModelSettings | None]
+) -> Iterator[tuple[str, str]]:
+    """What is warmed is a model of ours. None stands for what has other faults."""
+    engines = {name: m.engine for m in models if m for name in (m.id, *m.aliases)}
+    for i, job in enumerate(triggers.crons if triggers else ()):
+        if job.run != "warm" or None in models:
+            continue
+        if job.model not in engines:
+            hint = did_you_mean(job.model, engines, '"')
+            yield f"triggers.crons[{i}].model", f"there is no model {job.model!r}{hint}"
+        elif engines[job.model] == "openai":
+            yield f"triggers.crons[{i}].model", f"{job.model!r} is an attached server's: no host"

@@ -1,0 +1,1 @@
+"""Deployments rolled out: what differs, who follows, who runs what."""

@@ -1,0 +1,114 @@
+"""A process follows the deployments of its state folder: it loads each, and applies it to itself.
+
+What can't be loaded or applied changes nothing; the process shows why (`running`), and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from runtime.deploy.running import Sign
+from runtime.deployments import Current, Deployments, NoDeployment
+from runtime.settings import ConfigError, Settings, load_text
+
+log = structlog.get_logger()
+
+POLL_S = 0.25
+
+Apply = Callable[[Settings, int], Awaitable[None]]  # with the number of the deployment
+
+
+def load(state_dir: Path, number: int, *, dev: bool) -> Settings:
+    """The settings of a deployment. Raises NoDeployment or ConfigError."""
+    book = Deployments(state_dir)
+    settings, _ = load_text(book.text(number), book.read(number).origin, state_dir, dev=dev)
+    return settings
+
+
+class Start(NamedTuple):
+    """What a process starts with."""
+
+    settings: Settings
+    current: Current
+    number: int  # the current one's, unless there is a fault with that
+    fault: str = ""
+
+
+def load_current(state_dir: Path, *, dev: bool) -> Start:
+    """The current deployment, or the newest before it that can be used.
+
+    A deployment that was good where it was checked may not be so here: a secret that only the
+    other process was given. Raises NoDeployment, or the current one's ConfigError.
+    """
+    book = Deployments(state_dir)
+    current = book.current()
+    if current is None:
+        raise NoDeployment(f"nothing was deployed in {state_dir}")
+    faults: list[ConfigError] = []
+    for number in (number for number in book.numbers() if number <= current.number):
+        try:
+            settings = load(state_dir, number, dev=dev)
+        except ConfigError as fault:
+            log.error("deployment_unusable", number=number, reason=str(fault))
+            faults.append(fault)
+        else:
+            return Start(settings, current, number, str(faults[0]) if faults else "")
+    raise faults[0]
+
+
+@asynccontextmanager
+async def following(start: Start, sign: Sign, apply: Apply) -> AsyncIterator[None]:
+    """Inside, every deployment that comes after the one it started with is applied, and shown."""
+    task = asyncio.create_task(_follow(start, sign, apply), name="follow deployments")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        sign.close()
+
+
+async def _follow(start: Start, sign: Sign, apply: Apply) -> None:
+    state_dir, dev = start.settings.state_dir, start.settings.dev
+    book = Deployments(state_dir)
+    seen, number = start.current, start.number
+    sign.show(seen, number, start.fault)
+    while True:
+        await asyncio.sleep(POLL_S)
+        current = _look(book)
+        if current is None or current == seen:
+            continue
+        seen = current
+        with structlog.contextvars.bound_contextvars(role=sign.shown.role):
+            fault = await _applied(state_dir, current.number, dev, apply)
+        number = number if fault else current.number
+        sign.show(current, number, fault)
+
+
+def _look(book: Deployments) -> Current | None:
+    try:
+        return book.current()
+    except (NoDeployment, OSError) as fault:
+        log.warning("deployments_unreadable", reason=str(fault))
+        return None
+
+
+async def _applied(state_dir: Path, number: int, dev: bool, apply: Apply) -> str:
+    """Apply a deployment; returns why it couldn't be, or ""."""
+    try:
+        await apply(await asyncio.to_thread(load, state_dir, number, dev=dev), number)
+    except (ConfigError, NoDeployment) as fault:
+        log.error("deployment_not_applied", number=number, reason=str(fault))
+        return str(fault)
+    except Exception as fault:  # whatever it was, the old settings go on
+        log.exception("deployment_not_applied", number=number)
+        return f"{type(fault).__name__}: {fault}"
+    log.info("deployment_applied", number=number)
+    return ""

@@ -1,0 +1,1 @@
+"""The host: a child process, HTTP around one engine."""

@@ -1,0 +1,1 @@
+"""Certificates: read, checked, described, followed; and the sockets they are shown on."""
