@@ -51,7 +51,8 @@ def test_node_and_gateway_of_one_process_are_two(state_dir: Path) -> None:
 
 def test_a_killed_process_is_gone_and_its_file_with_it(state_dir: Path) -> None:
     code = (
-        "import sys, tempfile, time; from pathlib import Path; from runtime.deploy.running import *\n"
+        "import sys, tempfile, time; from pathlib import Path\n"
+        "from runtime.deploy.running import *\n"
         "tempfile.tempdir = sys.argv[1]\n"
         "sign = Sign(Path(sys.argv[2]), 'node', dev=False); print('ready', flush=True)\n"
         "sys.stdin.read()"
