@@ -8,7 +8,6 @@ asked of the chosen one alone.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from runtime.config.check import fields
 from runtime.config.environments import NOT_INHERITED, Environment
 from runtime.config.report import Fault, Report
 from runtime.config.sections import FileSettings
+from runtime.config.toml_text import BadText, tables
 from runtime.config.variables import NAME, Variables, expand, plain
 
 
@@ -74,12 +74,10 @@ def parse(
 def toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
     """The tables of a text, or None with the reason told."""
     try:
-        return tomllib.loads(text if isinstance(text, str) else text.decode())
-    except UnicodeDecodeError:
-        report.error("", "not text in UTF-8")
-    except tomllib.TOMLDecodeError as fault:
-        report.error("", f"not valid TOML: {fault}")
-    return None
+        return tables(text)
+    except BadText as fault:
+        report.error("", str(fault))
+        return None
 
 
 def _chosen(

@@ -6,7 +6,6 @@ out of a card, and the catalog then says so: nothing is guessed.
 
 from __future__ import annotations
 
-import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -17,6 +16,7 @@ from runtime.config.check import convert
 from runtime.config.kinds import Number
 from runtime.config.lifecycle import Lifecycle
 from runtime.config.report import Report
+from runtime.config.toml_text import BadText, tables
 
 SUFFIX = ".toml"
 
@@ -118,9 +118,9 @@ def _parsed(text: str, card: str, report: Report, path: str) -> Card | None:
     """Faults inside the card are told at the key that names it, with their own path after it."""
     found = Report()
     try:
-        parsed = convert(Card, tomllib.loads(text), found)
-    except tomllib.TOMLDecodeError as fault:
-        report.error(path, f"{card}: not valid TOML: {fault}")
+        parsed = convert(Card, tables(text), found)
+    except BadText as fault:
+        report.error(path, f"{card}: {fault}")
         return None
     for error in found.errors:
         report.error(path, f"{card}: {error}")

@@ -21,6 +21,7 @@ from runtime import durable, keyring, state
 
 FILE = "secrets.json"
 LABEL = "vault"
+FORMAT = 1
 NONCE_BYTES = 12
 MAX_BYTES = 64 * 1024
 
@@ -40,7 +41,7 @@ class Sealed(Struct, frozen=True, kw_only=True):
 class Contents(Struct, kw_only=True):
     """The file. `format` is for those who read it later."""
 
-    format: int = 1
+    format: int = FORMAT
     secrets: dict[str, Sealed] = {}
 
 
@@ -61,11 +62,11 @@ class Vault:
         if found is None:
             return None
         lost = f"{self._path}: {name} was sealed with another root secret; put it there again"
-        if not self._root_secret and not keyring.path(self._path.parent).exists():
-            raise VaultError(lost)  # don't make a new one: it couldn't open anything
+        if self._is_shut():
+            raise VaultError(lost)
         try:
             return self._cipher().decrypt(found.nonce, found.sealed, name.encode()).decode()
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # a nonce of another size, or a value that isn't text
             raise VaultError(lost) from None
 
     def put(self, name: str, value: str) -> None:
@@ -74,6 +75,10 @@ class Vault:
         if not value.strip() or len(plain) > MAX_BYTES:
             raise VaultError(f"a secret has 1 to {MAX_BYTES} bytes")
         nonce = os.urandom(NONCE_BYTES)
+        if self._read().secrets and self._is_shut():
+            raise VaultError(
+                f"the root secret that sealed {self._path} is gone; put it there again"
+            )
         with self._changing() as contents:
             contents.secrets[name] = Sealed(
                 set_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
@@ -88,16 +93,23 @@ class Vault:
         with self._changing() as contents:
             return contents.secrets.pop(name, None) is not None
 
+    def _is_shut(self) -> bool:
+        """Whether there is no root secret. A new one would be made: it couldn't open anything."""
+        return not self._root_secret and not keyring.path(self._path.parent).exists()
+
     def _cipher(self) -> AESGCM:
         return AESGCM(keyring.load(self._path.parent, self._root_secret).derive(LABEL))
 
     def _read(self) -> Contents:
         try:
-            return json.decode(self._path.read_bytes(), type=Contents)
+            contents = json.decode(self._path.read_bytes(), type=Contents)
         except FileNotFoundError:
             return Contents()
-        except MsgspecError as fault:
+        except (MsgspecError, RecursionError) as fault:
             raise VaultError(f"{self._path} can't be read: {fault}") from None
+        if contents.format != FORMAT:
+            raise VaultError(f"{self._path} has format {contents.format}, of a newer version")
+        return contents
 
     @contextmanager
     def _changing(self) -> Iterator[Contents]:

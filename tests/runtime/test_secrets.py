@@ -167,6 +167,34 @@ def test_a_changed_byte_is_noticed(tmp_path: Path, part: str) -> None:
         Vault(tmp_path).get("A")
 
 
+@pytest.mark.parametrize("part", ["nonce", "sealed"])
+def test_a_part_that_is_missing_is_noticed(tmp_path: Path, part: str) -> None:
+    Vault(tmp_path).put("A", "v")
+    path = tmp_path / "secrets.json"
+    content = json.loads(path.read_text())
+    content["secrets"]["A"][part] = ""
+    path.write_text(json.dumps(content))
+    with pytest.raises(VaultError):
+        Vault(tmp_path).get("A")
+
+
+def test_a_lost_root_secret_is_not_replaced_while_it_is_needed(tmp_path: Path) -> None:
+    """A new one would seal the next secret, and be overwritten when the old one is put back."""
+    Vault(tmp_path).put("A", "v")
+    keyring.path(tmp_path).unlink()
+    with pytest.raises(VaultError, match="put it back"):
+        Vault(tmp_path).put("B", "v")
+    assert not keyring.path(tmp_path).exists()
+
+
+def test_a_newer_format_is_left_alone(tmp_path: Path) -> None:
+    text = '{"format": 2, "secrets": {}}'
+    (tmp_path / "secrets.json").write_text(text)
+    with pytest.raises(VaultError, match="newer version"):
+        Vault(tmp_path).put("A", "v")
+    assert (tmp_path / "secrets.json").read_text() == text
+
+
 def test_two_sealed_values_can_t_be_exchanged(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.put("A", "a")

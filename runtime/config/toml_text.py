@@ -1,0 +1,40 @@
+"""TOML from a file becomes tables, or one sentence. Whoever walks the tables comes to an end."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+MAX_BYTES = 32 * 1024 * 1024
+MAX_DEPTH = 64
+
+
+class BadText(Exception):
+    """The text can't be used; the message says why."""
+
+
+def tables(text: bytes | str) -> dict[str, Any]:
+    """The tables of a text. Raises BadText."""
+    if len(text) > MAX_BYTES:
+        raise BadText(f"larger than {MAX_BYTES >> 20} MiB")
+    try:
+        data = tomllib.loads(text if isinstance(text, str) else text.decode())
+    except UnicodeDecodeError:
+        raise BadText("not text in UTF-8") from None
+    except RecursionError:
+        raise BadText(f"not valid TOML: more than {MAX_DEPTH} levels deep") from None
+    except ValueError as fault:  # tomllib's own, and what int() says of thousands of digits
+        raise BadText(f"not valid TOML: {fault}") from None
+    if not _is_shallow(data):
+        raise BadText(f"more than {MAX_DEPTH} levels deep")
+    return data
+
+
+def _is_shallow(data: dict[str, Any]) -> bool:
+    level: list[Any] = [data]
+    for _ in range(MAX_DEPTH):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+        if not level:
+            return True
+    return False
