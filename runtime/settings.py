@@ -209,10 +209,12 @@ def caller(environ: Mapping[str, str] | None = None) -> Caller:
     """How to call a running Bulkhead, as the environment says."""
     environ = os.environ if environ is None else environ
     return Caller(
-        url=environ.get("BULKHEAD_URL", "").rstrip("/"),
+        # SDKs are given the /v1 too
+        url=environ.get("BULKHEAD_URL", "").rstrip("/").removesuffix("/v1"),
         api_key=environ.get("BULKHEAD_API_KEY", "").strip(),
         admin_url=environ.get("BULKHEAD_ADMIN_URL", "").rstrip("/"),
         admin_key=environ.get("BULKHEAD_ADMIN_KEY", "").strip(),
+        ca=environ.get("BULKHEAD_CA", ""),
     )
 
 

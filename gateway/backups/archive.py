@@ -139,12 +139,13 @@ def _read(archive: Path, folder: Path | None) -> Manifest:
 
 
 def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> Manifest:
-    file = tar.extractfile(member) if member is not None and member.name == MANIFEST else None
+    is_one = member is not None and member.name == MANIFEST and member.isreg()
+    file = tar.extractfile(member) if is_one and member is not None else None
     if file is None:
         raise BackupError(f"it doesn't begin with {MANIFEST}, so it is no backup of Bulkhead's")
     try:
         manifest = json.decode(file.read(_MAX_MANIFEST), type=Manifest)
-    except MsgspecError as fault:
+    except (MsgspecError, RecursionError) as fault:
         raise BackupError(f"its {MANIFEST} isn't understood: {fault}") from None
     if manifest.format != FORMAT:
         raise BackupError(

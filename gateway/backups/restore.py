@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.backups import archive, backup
-from gateway.backups.archive import Manifest
+from gateway.backups.archive import BackupError, Manifest
 from gateway.clock import SYSTEM_CLOCK
 from gateway.store.backup import (
     BACKUPS,
@@ -28,8 +28,10 @@ from gateway.store.backup import (
     check,
     close_open_records,
     copy,
+    facts,
     lost,
     put_back,
+    schema_of,
     stamp,
 )
 from gateway.store.connection import DATABASE
@@ -151,7 +153,7 @@ def prepared(place: Place, source: Path, *, everything: bool) -> Iterator[Restor
         folder = Path(stack.enter_context(unpacked))
         manifest = archive.unpack(source, folder)
         _refuse_another_root(place, manifest, everything=everything)
-        _bring_up_to_date(folder / DATABASE)
+        _bring_up_to_date(folder, manifest)
         yield Restore(
             plan=_plan(place, folder, manifest, everything=everything),
             place=place,
@@ -160,9 +162,19 @@ def prepared(place: Place, source: Path, *, everything: bool) -> Iterator[Restor
         )
 
 
-def _bring_up_to_date(database: Path) -> None:
+def _bring_up_to_date(folder: Path, manifest: Manifest) -> None:
+    """The store of the backup, as a start of this version would leave it. Raises BackupError."""
+    database = folder / DATABASE
     check(database)
+    if facts(database) != manifest.store:
+        raise BackupError("the backup's store doesn't hold what its manifest says")
     bring_up_to_date(database)
+    fresh = folder / "fresh.db"
+    bring_up_to_date(fresh)
+    if schema_of(database) != schema_of(fresh):
+        raise BackupError("the backup's store has other tables or triggers than one of Bulkhead's")
+    for file in folder.glob("fresh.db*"):
+        file.unlink()
     close_open_records(database, SYSTEM_CLOCK.now_us())
 
 

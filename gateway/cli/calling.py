@@ -13,6 +13,7 @@ from gateway.address import Address
 from gateway.admin import key as admin_key
 from gateway.cli.options import Declined, Places, Refused, Unreachable, locate
 from runtime import settings as config
+from runtime.config.place import Caller
 
 TIMEOUT_S = 10.0
 
@@ -32,24 +33,28 @@ class Server:
             base_url=self.url, headers=headers, timeout=timeout_s, verify=self.tls, trust_env=False
         )
 
-    def ask(self, method: str, path: str, **query: str | int) -> Any:
+    def ask(self, method: str, path: str, **query: str | int) -> dict[str, Any]:
         """The JSON of an answer. Raises Unreachable, Refused or Declined."""
         try:
             with self.client() as http:
                 answer = http.request(method, path, params=query)
                 check(answer, self.url)
-                return answer.json()
+                found = answer.json()
         except httpx.HTTPError as fault:
             raise unreachable(self.url, fault) from None
         except ValueError:
-            raise Declined(f"{self.url} answers, but not as Bulkhead does") from None
+            found = None
+        if not isinstance(found, dict):
+            raise Declined(f"{self.url} answers, but not as Bulkhead does")
+        return found
 
 
 def admin_server(places: Places) -> Server:
     """The admin API: of BULKHEAD_ADMIN_URL, else of the state folder. Raises Unreachable."""
     given, state_dir = config.caller(), locate(places).state_dir
     if given.admin_url:
-        return Server(given.admin_url, admin_key.read(state_dir, given.admin_key))
+        key = admin_key.read(state_dir, given.admin_key)
+        return Server(given.admin_url, key, authority(given))
     found = address.find(state_dir, "admin") if state_dir.exists() else None
     if found is None:
         raise Unreachable(
@@ -64,6 +69,14 @@ def trust(found: Address) -> ssl.SSLContext | bool:
     if found.certificate:
         return only(found.certificate)
     return ssl.create_default_context(cafile=found.authority) if found.authority else True
+
+
+def authority(given: Caller) -> ssl.SSLContext | bool:
+    """Whom to believe at a URL that the environment names. Raises Unreachable."""
+    try:
+        return ssl.create_default_context(cafile=given.ca) if given.ca else True
+    except OSError as fault:
+        raise Unreachable(f"BULKHEAD_CA: {given.ca}: {fault.strerror or fault}") from None
 
 
 def only(certificate: str) -> ssl.SSLContext:
@@ -98,4 +111,7 @@ def reason(answer: httpx.Response) -> str:
 
 def unreachable(url: str, fault: httpx.HTTPError) -> Unreachable:
     """What to say when nothing, or no HTTP, comes back."""
-    return Unreachable(f"{url} can't be reached ({str(fault) or type(fault).__name__})")
+    why = str(fault) or type(fault).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        why += "; BULKHEAD_CA names the file of an authority to believe"
+    return Unreachable(f"{url} can't be reached ({why})")

@@ -98,6 +98,11 @@ def facts(path: Path) -> Facts:
     return read(path, query)
 
 
+def schema_of(path: Path) -> frozenset[tuple[str, str, str | None]]:
+    """Every table, index and trigger: its kind, its name, and how it is made."""
+    return read(path, lambda db: frozenset(db.execute("SELECT type, name, sql FROM sqlite_master")))
+
+
 def lost(now: Path, then: Path) -> Lost:
     """What `now` would lose by getting the content of `then`, of the same schema."""
 

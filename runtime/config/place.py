@@ -45,6 +45,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     api_key: str = ""
     admin_url: str = ""
     admin_key: str = ""
+    ca: str = ""  # a PEM file
 
     def __repr__(self) -> str:
         return f"Caller(url={self.url!r}, admin_url={self.admin_url!r})"

@@ -77,7 +77,7 @@ class Vault:
         nonce = os.urandom(NONCE_BYTES)
         if self._read().secrets and self._is_shut():
             raise VaultError(
-                f"the root secret that sealed {self._path} is gone; put it there again"
+                f"the root secret that sealed {self._path} is gone; put it back"
             )
         with self._changing() as contents:
             contents.secrets[name] = Sealed(

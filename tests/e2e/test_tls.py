@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -265,5 +266,14 @@ def test_dev_makes_a_certificate_for_this_machine(tmp_path: Path) -> None:
                     ["curl", "-sS", *options, url], capture_output=True, timeout=60
                 )
                 assert done.stdout == b'{"status":"ok"}', done.stderr
+            mine = {"BULKHEAD_URL": f"{stack.url}/v1", "BULKHEAD_API_KEY": stack.key}
+            command = [*BULKHEAD, "whoami", "--json"]
+            for ca, code in ((f"{folder}/ca.pem", 0), ("", 5), ("/nowhere", 5)):
+                told = subprocess.run(
+                    command, env=os.environ | mine | {"BULKHEAD_CA": ca}, cwd=REPO,
+                    capture_output=True, text=True,
+                )  # fmt: skip
+                assert told.returncode == code, told.stderr
+                assert code == 0 or "BULKHEAD_CA" in told.stderr
         authority = (folder / "ca.pem").read_bytes()
     assert (folder / "ca.pem").read_bytes() == authority

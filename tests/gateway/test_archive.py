@@ -128,6 +128,12 @@ def edited(found: list[Member], old: bytes, new: bytes) -> list[Member]:
     return [(member, data.replace(old, new)), *found[1:]]
 
 
+def self_linked(found: list[Member]) -> list[Member]:
+    member, _ = found[0]
+    member.type, member.linkname, member.size = tarfile.SYMTYPE, member.name, 0
+    return found
+
+
 FORGERIES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
     "no manifest": (lambda found: found[1:], "doesn't begin with manifest.json"),
     "manifest last": (lambda found: [*found[1:], found[0]], "doesn't begin with manifest.json"),
@@ -153,6 +159,11 @@ FORGERIES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
         "names a file that no backup has",
     ),
     "a newer format": (lambda found: edited(found, b'"format": 1', b'"format": 2'), "has format 2"),
+    "a manifest that is a link": (self_linked, "doesn't begin with manifest.json"),
+    "JSON without a bottom": (
+        lambda found: edited(found, b"{", b'{"z": ' + b"[" * 100_000),
+        "isn't understood",
+    ),
     "no JSON": (lambda found: edited(found, b"{", b"["), "isn't understood"),
 }
 

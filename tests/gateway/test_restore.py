@@ -7,11 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gateway.backups import backup
 from gateway.backups.archive import BackupError
 from gateway.backups.restore import Plan, RestoreRefused, prepared
-from gateway.store.backup import StoreBroken, facts
+from gateway.store.backup import Facts, StoreBroken, facts
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreTooNew
 from gateway.store.hold import StoreInUse, Use
@@ -197,3 +198,31 @@ def test_a_damaged_backup_changes_nothing(place: Place, file: Path) -> None:
     with pytest.raises((BackupError, StoreBroken)):
         restore(place, file)
     assert tenants(place) == ["acme"]
+
+
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE usage_line", "CREATE TABLE evil (x)", "DROP TRIGGER {trigger}"]
+)
+def test_a_store_of_another_shape_is_refused(place: Place, tmp_path: Path, change: str) -> None:
+    other = make(tmp_path / "other")
+    (other.state_dir / "root-secret").write_bytes((place.state_dir / "root-secret").read_bytes())
+    with closing(open_for_writing(other.state_dir / "bulkhead.db")) as db:
+        (trigger,) = db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchone()
+        db.execute(change.format(trigger=trigger))
+    backup.create(other, tmp_path / "b.tar.gz")
+    with pytest.raises(BackupError, match="other tables or triggers"):
+        plan(place, tmp_path / "b.tar.gz")
+
+
+def test_a_store_that_is_not_what_the_manifest_says_is_refused(
+    place: Place, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.backups.archive.facts", lambda _: facts_of_another(place))
+    backup.create(place, file)
+    monkeypatch.undo()
+    with pytest.raises(BackupError, match="doesn't hold what its manifest says"):
+        plan(place, file)
+
+
+def facts_of_another(place: Place) -> Facts:
+    return structs.replace(facts(place.state_dir / "bulkhead.db"), tenants=7)
