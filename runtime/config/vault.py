@@ -76,9 +76,7 @@ class Vault:
             raise VaultError(f"a secret has 1 to {MAX_BYTES} bytes")
         nonce = os.urandom(NONCE_BYTES)
         if self._read().secrets and self._is_shut():
-            raise VaultError(
-                f"the root secret that sealed {self._path} is gone; put it back"
-            )
+            raise VaultError(f"the root secret that sealed {self._path} is gone; put it back")
         with self._changing() as contents:
             contents.secrets[name] = Sealed(
                 set_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
