@@ -22,8 +22,9 @@ from runtime.settings import ConfigError
 @places
 @as_json
 def check(strict: bool, dev: bool, print_schema: bool, places: Places, as_json: bool) -> None:
-    """Check the configuration of all environments, and what it names: certificates, secrets, cards.
+    """Check the configuration of all environments, and what the chosen one names.
 
+    That is certificates, secrets, variables and cards; they may lie elsewhere for the others.
     Ends with 0, or with 3 if there are errors.
     """
     if print_schema:

@@ -149,6 +149,8 @@ def telling(command: F) -> F:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
+        except BrokenPipeError:  # who reads us has had enough: click ends quietly
+            raise
         except tuple(EXIT_CODES) as fault:
             raise Told(fault) from None
 
