@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -165,6 +166,9 @@ class Relay:
             code, message = await _read_refusal(errand, reply)
         if code == DRAINING and may_move:
             return None
+        if errand.deployment.is_attached and (field := _added(errand, message)):
+            log.error("upstream_refuses_a_field_of_ours", host=errand.host_id, field=field)
+            raise UpstreamFailed("the engine failed; the operator has been told")
         raise refusal_of(code, message, reply.status, param=errand.param)
 
     def _line(self, deployment: Deployment) -> Line:
@@ -254,6 +258,12 @@ def _unreachable(errand: Errand, reason: str) -> Unavailable:
         "upstream_unreachable", request_id=errand.request_id, host=errand.host_id, reason=reason
     )
     return Unavailable("the model's engine can't be reached just now; try again")
+
+
+def _added(errand: Errand, message: str) -> str:
+    """The field that a refusal is about if it's one that no client sent, but our configuration."""
+    fields = ["cache_salt", *errand.deployment.extra_body]
+    return next((field for field in fields if re.search(rf"\b{re.escape(field)}\b", message)), "")
 
 
 async def _read_refusal(errand: Errand, reply: Reply) -> tuple[str, str]:

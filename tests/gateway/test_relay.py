@@ -162,6 +162,18 @@ async def test_salts_are_equal_for_a_tenant_and_differ_between_tenants() -> None
         assert server.asked[-1].header("authorization") is None
 
 
+@pytest.mark.parametrize("field", ["cache_salt", "cache_prompt"])
+async def test_a_refusal_of_a_field_of_ours_is_not_the_client_s(field: str) -> None:
+    async def refuses(exchange: Exchange) -> None:
+        await exchange.reply_json(400, {"error": {"message": f"{field}: unknown parameter"}})
+
+    model = {"extra_body": {"cache_prompt": False}}
+    async with upstream(refuses) as server, relaying() as relay:
+        with pytest.raises(UpstreamFailed) as caught:
+            await relay.whole(errand(server, model=model))
+        assert field not in caught.value.message
+
+
 async def test_a_completion_goes_to_its_own_route() -> None:
     async with upstream(whole_ok) as server, relaying() as relay:
         given = errand(server)
