@@ -45,7 +45,8 @@ def stack(authority: Authority) -> Iterator[Stack]:
 def curl(
     stack: Stack, *options: str, path: str = "/v1/completions"
 ) -> subprocess.CompletedProcess[str]:
-    assert shutil.which("curl"), "curl is not installed"
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
     return subprocess.run(
         ["curl", "-sS", *options, "-w", "\n%{http_version} %{http_code}", f"{stack.url}{path}"],
         capture_output=True,
