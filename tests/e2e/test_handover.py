@@ -225,20 +225,6 @@ def test_a_retired_worker_is_killed(stack: Stack, authority: Authority) -> None:
     assert states == {stream.request_id: "orphaned", mine.request_id: "settled"}
 
 
-def test_the_new_worker_is_killed_while_the_old_one_finishes(
-    stack: Stack, authority: Authority
-) -> None:
-    """It comes back with the new certificate, and the old one's stream never notices."""
-    worker = stack.worker_pid()
-    stream = Stream(stack, LONG | {"max_tokens": 1500})
-    issued = renew(stack, authority)
-    stack.kill(next(pid for pid in stack.children("spawn_main") if pid != worker))
-    # the old one may still accept for a moment: it is told to retire once the new one serves
-    wait_for(lambda: serial(stack) == issued.serial)
-    assert stream.end().endswith(b"data: [DONE]\n\n")
-    assert row_of(stack, stream.request_id)["outcome"] == "length"
-
-
 @pytest.mark.parametrize("moment", ["coming", "settling", "finishing"])
 def test_a_stop_in_mid_handover_drains_all(stack: Stack, authority: Authority, moment: str) -> None:
     """A short answer ends; one that would outlast the drain is told so; nothing stays behind."""
