@@ -45,6 +45,7 @@ NOWHERE: tuple[str, ...] = ()
 MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 DRAINING = "draining"
+FOR_THE_BODY = (400, 413, 422)  # statuses by which a server refuses what it was sent
 TURN_TOKENS = 16  # a chat template's, at most, around each message
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
 ID_PREFIX = {"chat": "chatcmpl", "completion": "cmpl"}
@@ -166,8 +167,9 @@ class Relay:
             code, message = await _read_refusal(errand, reply)
         if code == DRAINING and may_move:
             return None
-        if errand.deployment.is_attached and (field := _added(errand, message)):
-            log.error("upstream_refuses_a_field_of_ours", host=errand.host_id, field=field)
+        if reply.status in FOR_THE_BODY and (field := _added(errand, message)):
+            setting = "cache_salt = false" if field == "cache_salt" else "extra_body"
+            log.error("upstream_refuses_our_field", host=errand.host_id, field=field, set=setting)
             raise UpstreamFailed("the engine failed; the operator has been told")
         raise refusal_of(code, message, reply.status, param=errand.param)
 
@@ -261,9 +263,13 @@ def _unreachable(errand: Errand, reason: str) -> Unavailable:
 
 
 def _added(errand: Errand, message: str) -> str:
-    """The field that a refusal is about if it's one that no client sent, but our configuration."""
-    fields = ["cache_salt", *errand.deployment.extra_body]
-    return next((field for field in fields if re.search(rf"\b{re.escape(field)}\b", message)), "")
+    """The field that a refusal is about if no client sent it, but our configuration; else ""."""
+    deployment = errand.deployment
+    if not deployment.is_attached:
+        return ""
+    ours = {*deployment.extra_body, *(("cache_salt",) if deployment.cache_salt else ())}
+    added = sorted(ours - errand.ask.engine_body().keys())
+    return next((field for field in added if re.search(rf"\b{re.escape(field)}\b", message)), "")
 
 
 async def _read_refusal(errand: Errand, reply: Reply) -> tuple[str, str]:

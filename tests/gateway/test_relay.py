@@ -174,6 +174,28 @@ async def test_a_refusal_of_a_field_of_ours_is_not_the_client_s(field: str) -> N
         assert field not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("status", "extra", "kind"),
+    [
+        (503, {"cache_prompt": False}, Unavailable),  # busy, whatever words it uses
+        (429, {"cache_prompt": False}, Unavailable),
+        (400, {"temperature": 0.5}, BadRequest),  # the client sent one of its own
+    ],
+)
+async def test_what_only_sounds_like_a_field_of_ours_is_told_as_it_is(
+    status: int, extra: dict[str, Any], kind: type[Refusal]
+) -> None:
+    async def refuses(exchange: Exchange) -> None:
+        message = "cache_prompt and temperature are busy"
+        await exchange.reply_json(status, {"error": {"message": message}})
+
+    async with upstream(refuses) as server, relaying() as relay:
+        given = errand(server, model={"extra_body": extra}, temperature=1.5)
+        with pytest.raises(kind) as caught:
+            await relay.whole(given)
+        assert type(caught.value) is kind
+
+
 async def test_a_completion_goes_to_its_own_route() -> None:
     async with upstream(whole_ok) as server, relaying() as relay:
         given = errand(server)
