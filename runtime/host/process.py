@@ -14,7 +14,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,9 +99,11 @@ class Listener(NamedTuple):
 async def serve(spec: HostSpec, pipe: int) -> int:
     """Load, answer, drain. Returns the exit code."""
     thread = EngineThread(lambda: build(spec))
+    stdin = await stdin_reader()
+    told = asyncio.ensure_future(stdin.readline())
     try:
         tls = server_context(spec.remote.tls, Path(spec.remote.folder)) if spec.remote else None
-        engine = await thread.start()
+        engine = await _load(thread, told)
     except Exception as fault:  # noqa: BLE001 - the node must hear the reason, whatever it is
         say(pipe, Ready(ready=False, reason=f"{type(fault).__name__}: {fault}"))
         return 1
@@ -113,9 +115,18 @@ async def serve(spec: HostSpec, pipe: int) -> int:
         sock.listen(1024)
         listeners.append(Listener(_server(host, tls), sock))
         listeners[1].server.server_state = listeners[0].server.server_state  # drained as one
-    code = await _serve_until_told(host, listeners, spec, pipe)
+    code = await _serve_until_told(host, listeners, spec, pipe, (stdin, told))
     thread.close()
     return code
+
+
+async def _load(thread: EngineThread, told: asyncio.Future[bytes]) -> Engine:
+    """The engine, loaded. A load can't be interrupted: if its node goes meanwhile, all ends."""
+    loading = asyncio.ensure_future(thread.start())
+    await asyncio.wait((loading, told), return_when=asyncio.FIRST_COMPLETED)
+    if not loading.done():
+        os._exit(1)
+    return await loading
 
 
 def _server(host: Host, tls: ssl.SSLContext | None = None) -> HostServer:
@@ -133,11 +144,14 @@ def _server(host: Host, tls: ssl.SSLContext | None = None) -> HostServer:
 
 
 async def _serve_until_told(
-    host: Host, listeners: list[Listener], spec: HostSpec, pipe: int
+    host: Host,
+    listeners: list[Listener],
+    spec: HostSpec,
+    pipe: int,
+    node: tuple[asyncio.StreamReader, asyncio.Future[bytes]],
 ) -> int:
+    stdin, told = node
     serving = asyncio.gather(*(one.server.serve(sockets=[one.sock]) for one in listeners))
-    stdin = await stdin_reader()
-    told = asyncio.ensure_future(stdin.readline())
     failed = asyncio.ensure_future(host.thread.failed.wait())
     while not all(one.server.started for one in listeners) and not serving.done():
         await asyncio.sleep(0.005)
@@ -184,7 +198,8 @@ def take_stdout() -> int:
 
 def say(pipe: int, line: Ready) -> None:
     """Write the one line that the node waits for."""
-    os.write(pipe, json.encode(line) + b"\n")
+    with suppress(BrokenPipeError):  # the node is gone, and what follows notices
+        os.write(pipe, json.encode(line) + b"\n")
 
 
 async def stdin_reader() -> asyncio.StreamReader:

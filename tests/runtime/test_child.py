@@ -6,12 +6,15 @@ import asyncio
 import os
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import json
 
 from runtime.host.process import HostSpec
 from runtime.node.child import Child, StartFailed, ending
@@ -115,3 +118,14 @@ async def test_a_drain_lets_running_answers_end_and_then_the_host(tmp_path: Path
 def test_an_end_is_told_in_words() -> None:
     assert ending(3) == "exited with 3"
     assert "memory" in ending(-9)
+
+
+def test_a_host_that_still_loads_ends_with_its_node(tmp_path: Path) -> None:
+    """The node's end of the pipe closes however it dies. Loading would take an hour."""
+    told = json.encode(spec(tmp_path, options={"start_s": 3600.0})) + b"\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "runtime.host"], input=told, env=ENV, cwd=REPO,
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"Traceback" not in done.stderr
