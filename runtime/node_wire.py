@@ -3,7 +3,8 @@
 GET /hosts?after=V&wait_s=S&gateway=ID   Hosts, once they differ from version V, or after S seconds;
                                          it also says that this gateway has taken in version V
 PUT /demand/{gateway}                    Demand: what this gateway's requests need, for DEMAND_TTL_S
-POST /models/{model}/restart             forget its failures, and replace its hosts, losing nothing
+POST /models/{model}/restart             forget its failures, and replace its hosts, losing nothing;
+                                         answered once the gateways know
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from runtime.host.process import HostServer, Remote, listen
-from runtime.node.board import Board
+from runtime.node.board import ACKNOWLEDGE_S, Board
 from runtime.node.demand import Demands
 from runtime.node_wire import Demand, Hosts
 from runtime.tls.contexts import server_context
@@ -89,6 +89,8 @@ class NodeApp:
     async def _restart(self, request: Request) -> Response:
         if not self._node.restart(model := request.path_params["model"]):
             return JSONResponse({"error": f"there is no model {model!r}"}, 404)
+        # who asks for the model next must not meet a gateway that still refuses it
+        await self._node.board.acknowledged(ACKNOWLEDGE_S)
         return _encoded(self._node.hosts())
 
 

@@ -8,6 +8,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+ACKNOWLEDGE_S = 3.0  # for gateways to hear of what they must know before we go on
 LATELY_S = 5.0  # a gateway that asked within this time, and didn't leave, is still following
 
 

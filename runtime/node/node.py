@@ -19,7 +19,7 @@ from runtime.config.footprint import host_bytes, misfits
 from runtime.config.models import ModelSettings
 from runtime.host.process import HostSpec, Remote
 from runtime.node.app import Door, NodeServer
-from runtime.node.board import Board
+from runtime.node.board import ACKNOWLEDGE_S, Board
 from runtime.node.demand import Demands
 from runtime.node.life import Surroundings
 from runtime.node.machine import memory_for_hosts
@@ -36,7 +36,6 @@ CAPABILITY_LABEL = "capability"
 NOTHING = Load()
 GAVE_WAY = "another model needs its memory"
 LOOK_EVERY_S = 0.25  # for what only time changes: idle hosts, backoff, demand that isn't renewed
-ACKNOWLEDGE_S = 3.0  # for gateways to hear that a host takes nothing new
 
 
 class Node:
