@@ -42,6 +42,10 @@ class Door:
         if not self._inside:
             self._is_empty.set()
 
+    def inside(self) -> frozenset[str]:
+        """Who is inside now."""
+        return frozenset(self._inside)
+
     def shut(self) -> None:
         """Let nobody in."""
         self._is_open.clear()

@@ -1,14 +1,16 @@
 """The ledger: one usage record for each request, opened before the work and settled once after it.
 
 An open record is durable before the upstream is asked; a settled one before the end of the answer
-is sent. What a killed process left open becomes orphaned: kept, and not billed.
+is sent. What a killed process left open becomes orphaned: kept, and not billed. So does, as soon as
+the store can be written to again, what could not be settled: on a full disk, say.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +19,8 @@ from gateway.clock import Clock
 from gateway.door import Door
 from gateway.ids import new_id
 from gateway.prices import Line, TokenPrices, Usage, lines
-from gateway.store.records import insert_open, orphan, settle
+from gateway.store.errors import StoreUnavailable
+from gateway.store.records import insert_open, orphan, orphan_of, settle
 from gateway.store.writer import Job, Writer
 
 Operation = Literal["chat", "completion"]
@@ -83,6 +86,8 @@ class Ledger:
         self._clock = clock
         self._boot_id = boot_id
         self._door = door or Door(0)
+        self.in_doubt = asyncio.Event()  # a row may be open that nobody is going to settle
+        self.fault: StoreUnavailable | None = None  # why, if it was one
 
     async def open(self, opening: Opening) -> OpenRecord:
         """Enter a request; durable when this returns.
@@ -94,11 +99,9 @@ class Ledger:
         await self._door.enter(record_id)
         record = OpenRecord(record_id, opening, self._clock.now_us())
         try:
-            await self._writer.run(_opening_job(record, self._boot_id))
-        except BaseException as fault:
-            if isinstance(fault, asyncio.CancelledError):
-                # The row may be there, and nobody would ever settle it.
-                self._writer.post(self._settling_job(record, _ABANDONED))
+            with self._doubting(lambda: self._settling_job(record, _ABANDONED)):
+                await self._writer.run(_opening_job(record, self._boot_id))
+        except BaseException:
             self._door.leave(record.id)
             raise
         return record
@@ -110,12 +113,27 @@ class Ledger:
         """
         job = self._settling_job(record, settlement)
         try:
-            return await self._writer.run(job)
-        except asyncio.CancelledError:
-            self._writer.post(job)  # harmless if the first one ran
-            raise
+            with self._doubting(lambda: job):
+                return await self._writer.run(job)
         finally:
             self._door.leave(record.id)
+
+    async def close_left_open(self) -> int:
+        """Close, unbilled, what this boot has open and no request of it will; how many there were.
+
+        Waits while the store is being restored.
+        """
+        name = new_id("ur")
+        await self._door.enter(name)
+        try:
+            # What was queued before this job is inside, or has ended: no await comes between.
+            running, now_us = self._door.inside(), self._clock.now_us()
+            with self._doubting():
+                return await self._writer.run(
+                    lambda db: orphan_of(db, self._boot_id, running, now_us)
+                )
+        finally:
+            self._door.leave(name)
 
     async def flush(self) -> None:
         """Returns once all that was entered and settled before is in the store, or has failed."""
@@ -129,6 +147,26 @@ class Ledger:
             return boot_id != self._boot_id and not is_alive(boot_id)
 
         return await self._writer.run(lambda db: orphan(db, is_dead, now_us))
+
+    @contextmanager
+    def _doubting(self, closing: Callable[[], Job[bool]] | None = None) -> Iterator[None]:
+        """Around a write: if it fails, it's unknown what is in the store.
+
+        Who is cancelled posts `closing`, so that no row is left open. If it ran before, it does
+        nothing now.
+        """
+        try:
+            yield
+        except StoreUnavailable as fault:
+            self.fault = fault
+            self.in_doubt.set()
+            raise
+        except asyncio.CancelledError:
+            self.in_doubt.set()  # nobody hears if it fails
+            if closing is not None:
+                with suppress(StoreUnavailable):  # closed: the next start reaps
+                    self._writer.post(closing())
+            raise
 
     def _settling_job(self, record: OpenRecord, settlement: Settlement) -> Job[bool]:
         billable, reason, billed = _bill(record.opening, settlement)

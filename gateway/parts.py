@@ -32,6 +32,7 @@ from gateway.ids import new_id
 from gateway.in_flight import InFlight
 from gateway.keys import PEPPER_LABEL
 from gateway.ledger import Ledger
+from gateway.left_open import follow
 from gateway.pulse import Pulse
 from gateway.relay.attached import AttachedServers, way_to
 from gateway.relay.hosts import HostDirectory
@@ -130,6 +131,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         ledger = Ledger(writer, SYSTEM_CLOCK, boot_id, door)
         await _reap(ledger, boots)
         await stack.enter_async_context(running(boots.watch(partial(_reap, ledger, boots))))
+        await stack.enter_async_context(running(follow(ledger)))
         directory = KeyDirectory(database, SYSTEM_CLOCK, include_demo=settings.dev)
         await directory.refresh_if_changed()
         await stack.enter_async_context(running(directory.watch(asyncio.Event())))

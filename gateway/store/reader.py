@@ -15,7 +15,7 @@ from typing import TypeVar
 from anyio import to_thread
 
 from gateway.store.connection import open_for_reading
-from gateway.store.errors import StoreUnavailable
+from gateway.store.errors import StoreUnavailable, is_of_the_file
 
 T = TypeVar("T")
 
@@ -26,7 +26,9 @@ def read(path: Path, query: Callable[[sqlite3.Connection], T]) -> T:
         try:
             db.execute("BEGIN")
             return query(db)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
+            if not (isinstance(error, sqlite3.OperationalError) or is_of_the_file(error)):
+                raise
             raise StoreUnavailable(f"The database {path} can't be read: {error}.") from error
 
 

@@ -6,7 +6,7 @@ Written out in SQL and not through SQLAlchemy: two of them run for every request
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from gateway.prices import Line
 
@@ -44,9 +44,14 @@ def orphan(db: sqlite3.Connection, is_dead: Callable[[str], bool], now_us: int) 
     return sum(db.execute(_ORPHAN, values).rowcount for values in dead)
 
 
-def orphan_all_but(db: sqlite3.Connection, boot_id: str, now_us: int) -> int:
-    """The same for every boot but one."""
-    return orphan(db, lambda boot: boot != boot_id, now_us)
+def orphan_of(db: sqlite3.Connection, boot_id: str, spared: Set[str], now_us: int) -> int:
+    """Close, unbilled, the open records of one boot but for some; how many there were."""
+    found = [row[0] for row in db.execute(_OPEN_OF_BOOT, (boot_id,))]
+    left = [
+        {"id": record_id, "settled_at": now_us} for record_id in found if record_id not in spared
+    ]
+    db.executemany(_ORPHAN_ONE, left)
+    return len(left)
 
 
 _OPEN = """
@@ -80,9 +85,13 @@ WHERE id = :id AND state = 'open'
 
 _OPEN_BOOTS = "SELECT DISTINCT boot_id FROM usage_record WHERE state = 'open'"
 
-_ORPHAN = """
+_OPEN_OF_BOOT = "SELECT id FROM usage_record WHERE state = 'open' AND boot_id = ?"
+
+_CLOSE = """
 UPDATE usage_record SET
   state = 'orphaned', outcome = 'crashed', billable = 0, bill_reason = 'crashed',
   settled_at = :settled_at, usage_source = 'none', amount_pico = 0
-WHERE state = 'open' AND boot_id = :boot_id
+WHERE state = 'open' AND
 """
+_ORPHAN = f"{_CLOSE} boot_id = :boot_id"
+_ORPHAN_ONE = f"{_CLOSE} id = :id"

@@ -18,7 +18,7 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from gateway.store.connection import open_for_writing
-from gateway.store.errors import StoreUnavailable
+from gateway.store.errors import StoreUnavailable, is_of_the_file
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
@@ -42,7 +42,9 @@ class _Item:
         db.execute("SAVEPOINT job")
         try:
             self.result = self.job(db)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who asked
+        except Exception as error:  # whatever it is, it belongs to who asked
+            if is_of_the_file(error):
+                raise
             self.error = error
             db.execute("ROLLBACK TO job")
         db.execute("RELEASE job")
