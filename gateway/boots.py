@@ -58,7 +58,7 @@ class Boots:
         """Calls `reap` soon after another process ended without a farewell, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if dead := self.dead():
-                with suppress(StoreUnavailable):  # the next turn tries again
+            with suppress(StoreUnavailable, OSError):  # the next turn tries again
+                if dead := self.dead():
                     await reap()
                     self.forget(dead)

@@ -79,11 +79,13 @@ async def keep(
     `flush` returns once all that was written is in the store, `look_again` once its new content is
     known.
     """
+    is_told = False
     while True:
         await asyncio.sleep(POLL_S)
         try:
             await take(use)  # it has been, unless a fault came between
-            if not is_wanted(database):
+            wanted, is_told = is_wanted(database), False
+            if not wanted:
                 continue
             door.shut()
             log.info("store_wanted", by="a restore; requests wait")
@@ -92,8 +94,10 @@ async def keep(
                     await look_again()
                 await take(use)
             log.info("store_back")
-        except OSError as fault:  # no descriptor is free, say
-            log.warning("store_marks_unreadable", fault=str(fault))
+        except OSError as fault:  # no descriptor is free, say, or the disk is read-only
+            if not is_told:
+                log.warning("store_marks_unreadable", fault=str(fault))
+            is_told = True
         finally:
             if use.is_held:
                 door.open()

@@ -105,15 +105,13 @@ class Crons:
         self._lock: IO[str] | None = None
         self._since: Moment = moment(clock)
         self._running: dict[CronSettings, asyncio.Task[None]] = {}
+        self._fault = ""  # of the last look; told once
 
     async def follow(self) -> None:
         """Until cancelled; what runs then is cancelled too."""
         try:
             while True:
-                try:
-                    self.look()
-                except OSError as fault:  # the state folder can't be written to
-                    log.error("crons_cannot_look", fault=str(fault))
+                self._try_to_look()
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
             for task in self._running.values():
@@ -126,6 +124,16 @@ class Crons:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _try_to_look(self) -> None:
+        try:
+            self.look()
+        except OSError as fault:  # the state folder can't be written to
+            if not self._fault:
+                log.error("crons_cannot_look", fault=str(fault))
+            self._fault = str(fault)
+        else:
+            self._fault = ""
 
     def look(self) -> None:
         """Start what has become due since the last look."""

@@ -84,3 +84,30 @@ async def test_the_watch_reaps_once_for_each_that_died(
         assert count == 2
         assert boots.is_alive("boot_mine")
         watching.cancel()
+
+
+async def test_a_disk_that_fails_does_not_end_the_watch(
+    boots: Boots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only one lets no file be removed, say."""
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.001)
+    reaped, looks = asyncio.Event(), 0
+    plain = boots.dead
+
+    def dead() -> list[str]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise OSError("read-only file system")
+        return plain()
+
+    monkeypatch.setattr(boots, "dead", dead)
+
+    async def reap() -> None:
+        reaped.set()
+
+    with boots.living("boot_2"):
+        pass
+    watching = asyncio.create_task(boots.watch(reap))
+    await asyncio.wait_for(reaped.wait(), 20)
+    watching.cancel()

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.crons import crons as module
 from gateway.crons.crons import Book, Crons, last_look, run_once
 from runtime.config.models import ModelSettings
 from runtime.config.sections import CronSettings, FileSettings, TriggerSettings
@@ -234,6 +235,32 @@ async def test_a_job_that_runs_at_the_end_is_cancelled(
     async with asyncio.timeout(30):
         await asyncio.wait([following])
     assert warmer.ended == 0
+
+
+async def test_a_folder_that_cannot_be_written_to_is_told_once_and_looked_at_again(
+    settings: Settings, warmer: Warmer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.001)
+    looks = 0
+
+    def asked() -> Settings:
+        nonlocal looks
+        looks += 1
+        return settings
+
+    crons = Crons(asked, warmer, clock)
+    settings.state_dir.rmdir()
+    with capture_logs() as logs:
+        following = asyncio.create_task(crons.follow())
+        await until(lambda: looks > 3)
+    assert [line["event"] for line in logs] == ["crons_cannot_look"]
+    settings.state_dir.mkdir()
+    before = looks
+    await until(lambda: looks > before + 1)
+    clock.go(60)
+    await until(lambda: warmer.ended == 1)
+    following.cancel()
+    await asyncio.wait({following})
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway import door as module
 from gateway.door import Door, keep, take
@@ -196,8 +197,9 @@ async def test_marks_that_cannot_be_read_do_not_end_the_keeping(
         looks.append(1)
         raise OSError("too many open files")
 
-    with monkeypatch.context() as broken:
+    with monkeypatch.context() as broken, capture_logs() as log:
         broken.setattr(module, "is_wanted", fail)
         await until(lambda: len(looks) > 2)
+    assert [entry["event"] for entry in log] == ["store_marks_unreadable"]
     await gateway.restore()
     await until(lambda: gateway.done == ["flush", "look"])
