@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec import MsgspecError, Struct, json
 
+from runtime import durable
 from runtime.state import runtime_dir
 
 Side = Literal["gateway", "admin"]
@@ -28,7 +29,8 @@ def publish(state_dir: Path, side: Side, address: Address) -> None:
     """Write it down, whole or not at all."""
     path = _path(state_dir, side)
     draft = path.with_name(f".{path.name}")
-    draft.write_bytes(json.encode(address))
+    with durable.naming(path):
+        draft.write_bytes(json.encode(address))
     draft.replace(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from runtime.deploy import reload
+from runtime.deploy.reload import Pointer
 from runtime.deployments import Current, Deployments, NoDeployment
 from runtime.settings import ConfigError, Settings
 
@@ -17,12 +18,12 @@ class Deployed:
     def __init__(self, started_with: Settings) -> None:
         self._settings = started_with
         self._seen: Current | None = None
-        self._book = Deployments(started_with.state_dir)
+        self._pointer = Pointer(Deployments(started_with.state_dir))
 
     def __call__(self) -> Settings:
         """Reads a small file; more only after a deployment. What can't be read changes nothing."""
         try:
-            current = self._book.current()
+            current = self._pointer.read()
             if current is not None and current != self._seen:
                 self._seen = current
                 old = self._settings

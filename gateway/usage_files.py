@@ -16,6 +16,7 @@ from pathlib import Path
 from gateway import tenants
 from gateway.export import Format, export
 from gateway.store.reader import read, read_in_thread
+from runtime import durable
 
 POLL_S = 1.0
 
@@ -71,7 +72,8 @@ def _name(moment: Moment) -> str:
 def _write(path: Path, chunks: Iterable[bytes]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with durable.naming(path), open(handle, "wb") as file:
             file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import datetime
 import fcntl
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +29,10 @@ T = TypeVar("T")
 
 class NoDeployment(Exception):
     """There is no such deployment; the message says which was looked for."""
+
+
+class BadPointer(NoDeployment):
+    """Which deployment is current can't be read; the message says how to make one current."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -64,12 +69,14 @@ class Deployments:
         self._folder = state_dir / "deployments"
 
     def current(self) -> Current | None:
-        """The deployment that counts, or None before the first."""
+        """The deployment that counts, or None before the first. Raises BadPointer."""
         path = self._folder / "current"
         try:
             return _decoded(path, Current)
         except FileNotFoundError:
             return None
+        except (NoDeployment, OSError) as fault:
+            raise BadPointer(f"{_told(fault, path)}; {self._remedy()}") from None
 
     def read(self, number: int) -> Deployment:
         """What is known of a deployment. Raises NoDeployment."""
@@ -80,14 +87,21 @@ class Deployments:
 
     def text(self, number: int) -> str:
         """The text of a deployment. Raises NoDeployment."""
+        path = self._path(number, "toml")
         try:
-            return self._path(number, "toml").read_bytes().decode()
+            return path.read_bytes().decode()
         except FileNotFoundError:
             raise NoDeployment(f"there is no deployment {number} in {self._folder}") from None
+        except UnicodeDecodeError as fault:
+            raise NoDeployment(_told(fault, path)) from None
 
     def history(self) -> list[Deployment]:
-        """All that are kept, the newest first."""
-        return [self.read(number) for number in self.numbers()]
+        """All that are kept and can be read, the newest first."""
+        found = []
+        for number in self.numbers():
+            with suppress(NoDeployment, OSError):
+                found.append(self.read(number))
+        return found
 
     def before(self, deployment: Deployment) -> Deployment:
         """What a rollback from there brings back: one more step each time. Raises NoDeployment."""
@@ -110,7 +124,7 @@ class Deployments:
         self, text: str, origin: Origin, *, by: str, message: str = "", restores: int = 0
     ) -> Current:
         """Make a text the current deployment: a new number, unless it is what's current already."""
-        current = self.current() or Current(number=0, change=0)
+        current = self._base()
         if not current.number or not self._is_same(current.number, text, origin):
             deployment = Deployment(
                 number=max([0, *self.numbers()]) + 1,
@@ -147,8 +161,26 @@ class Deployments:
                 self._path(number, kind).unlink(missing_ok=True)
         return current
 
+    def _base(self) -> Current:
+        """What the next one follows. After a pointer that can't be read its change is the time.
+
+        That is more than any count of changes, so who had followed the old one looks again.
+        """
+        try:
+            return self.current() or Current(number=0, change=0)
+        except BadPointer:
+            return Current(number=0, change=int(time.time()))
+
+    def _remedy(self) -> str:
+        kept = self.numbers()
+        rollback = f", or `bulkhead rollback {kept[0]}` the newest that is kept" if kept else ""
+        return f"`bulkhead deploy` makes the config file's current again{rollback}"
+
     def _is_same(self, number: int, text: str, origin: Origin) -> bool:
-        return self.read(number).origin == origin and self.text(number) == text
+        try:
+            return self.read(number).origin == origin and self.text(number) == text
+        except NoDeployment:  # its files are damaged: the same text gets new ones
+            return False
 
     def numbers(self) -> list[int]:
         """Those whose record is written, the newest first."""
@@ -162,5 +194,12 @@ class Deployments:
 def _decoded(path: Path, kind: type[T]) -> T:
     try:
         return json.decode(path.read_bytes(), type=kind)
-    except MsgspecError as fault:
-        raise NoDeployment(f"{path} can't be read: {fault}") from None
+    except (MsgspecError, UnicodeDecodeError) as fault:
+        raise NoDeployment(_told(fault, path)) from None
+
+
+def _told(fault: Exception, path: Path) -> str:
+    if isinstance(fault, NoDeployment):
+        return str(fault)
+    why = fault.strerror if isinstance(fault, OSError) else None
+    return f"{path} can't be read: {why or fault}"

@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Write a private file (0600) in place of what is there; durable once this returns."""
+    """Write a private file (0600) in place of what is there; durable once this returns.
+
+    Raises OSError, which names the file.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with naming(path):
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+        sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    with naming(folder):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """A fault in here names a file: this one if it names none, as when a write finds no space."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        yield
+    except OSError as fault:
+        if fault.errno is not None and fault.filename is None:
+            fault.filename = str(path)
+        raise

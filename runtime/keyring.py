@@ -13,6 +13,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from runtime import durable
+
 SECRET_BYTES = 32
 
 
@@ -63,7 +65,7 @@ def write_once(path: Path, text: str) -> str:
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(handle, "w") as file:
+        with durable.naming(path), os.fdopen(handle, "w") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())

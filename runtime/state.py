@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from runtime import durable
+
 MAX_DIR_BYTES = 84  # of the 107 that a socket's path may have; node.py names the rest
 
 
@@ -48,9 +50,13 @@ def own(state_dir: Path, role: str) -> IO[str]:
             f"{state_dir} is already in use by a running Bulkhead {role} (pid {owner}); "
             "stop that one first, or choose another folder with --state"
         ) from None
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
+    try:
+        with durable.naming(path):
+            file.truncate(0)
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())  # nothing is left in a buffer
+    except OSError:
+        file.close()
+        raise
     return file
 
 

@@ -27,6 +27,7 @@ from msgspec import MsgspecError, Struct, json
 
 from gateway.store.backup import Facts, facts
 from gateway.store.connection import DATABASE
+from runtime import durable
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -190,7 +191,7 @@ def _sink(path: Path | None) -> Iterator[IO[bytes]]:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     else:
         handle = os.open(os.devnull, os.O_WRONLY)
-    with open(handle, "wb") as out:
+    with durable.naming(path or Path(os.devnull)), open(handle, "wb") as out:
         yield out
 
 

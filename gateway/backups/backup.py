@@ -14,7 +14,7 @@ from gateway.backups import archive
 from gateway.backups.archive import BackupError, Manifest
 from gateway.store.backup import check, copy
 from gateway.store.connection import DATABASE
-from runtime import keyring
+from runtime import durable, keyring
 from runtime.config.place import Place
 
 
@@ -33,7 +33,8 @@ def create(place: Place, target: Path, database: Path | None = None) -> Manifest
         check(database)
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with durable.naming(target), open(handle, "wb") as out:
                 manifest = archive.pack(place.state_dir, database, root_of(place) or "", out)
                 out.flush()
                 os.fsync(out.fileno())
@@ -41,7 +42,7 @@ def create(place: Place, target: Path, database: Path | None = None) -> Manifest
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
-    _sync(target.parent)
+    durable.sync(target.parent)
     return manifest
 
 
@@ -61,11 +62,3 @@ def alone(state_dir: Path) -> Iterator[None]:
             for left_by_a_killed_one in state_dir.glob(pattern):
                 shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
         yield
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,7 +11,8 @@ from gateway.cli.accounts import as_json
 from gateway.cli.completing import deployment_numbers
 from gateway.cli.options import Places, load, locate, places
 from runtime.deploy import reload
-from runtime.deploy.rollout import Done, Plan, by, carry_out, plan
+from runtime.deploy.changes import Change
+from runtime.deploy.rollout import Done, by, carry_out, plan
 from runtime.deploy.running import running
 from runtime.deployments import Deployments, NoDeployment
 from runtime.settings import Settings
@@ -41,14 +42,13 @@ def deploy(dry_run: bool, message: str, timeout_s: float, places: Places, as_jso
     A file with faults changes nothing. If nothing runs, the next start uses it.
     """
     settings = load(places, dev=is_dev(locate(places).state_dir))
-    planned = plan(settings)
     if dry_run:
-        done = None
         told = "Dry run: the file is good, and nothing was changed."
-    else:
-        done = carry_out(planned, by=by("bulkhead deploy"), message=message, timeout_s=timeout_s)
-        told = outcome(done, "the next start will use it")
-    tell(planned, done, told, as_json=as_json)
+        tell(settings, plan(settings), None, told, as_json=as_json)
+        return
+    done = carry_out(settings, by=by("bulkhead deploy"), message=message, timeout_s=timeout_s)
+    told = outcome(done, "the next start will use it")
+    tell(settings, done.changes, done, told, as_json=as_json)
 
 
 @click.command()
@@ -64,24 +64,45 @@ def rollback(
 ) -> None:
     """Bring back deployment NUMBER, or else the one before; again, and it is the one before that.
 
-    The config file is neither read nor changed.
+    The config file isn't changed, so what it says differs from what runs then.
     """
     state_dir = locate(places).state_dir
     book = Deployments(state_dir)
-    current = book.current()
-    if current is None:
-        raise NoDeployment(f"nothing was deployed in {state_dir}")
-    target = book.read(number) if number else book.before(book.read(current.number))
-    planned = plan(reload.load(state_dir, target.number, dev=is_dev(state_dir)))
+    follows = None
+    if number is None:
+        current = book.current()
+        if current is None:
+            raise NoDeployment(f"nothing was deployed in {state_dir}")
+        follows = current.number
+        target = book.before(book.read(follows))
+    else:
+        target = book.read(number)
+    settings = reload.load(state_dir, target.number, dev=is_dev(state_dir))
     done = carry_out(
-        planned,
+        settings,
         by=by("bulkhead rollback"),
         message=message or f"rollback to {target.number}",
         restores=target.restores or target.number,
+        follows=follows,
         timeout_s=timeout_s,
     )
     told = outcome(done, "to start with it, give `serve` or `node` the option --deployed")
-    tell(planned, done, told, as_json=as_json)
+    if differs := not is_in_file(settings):
+        told += (
+            f"\n{settings.config_path} says something else by now: correct it, or the next "
+            "`bulkhead deploy`, or start without --deployed, undoes the rollback."
+        )
+    tell(settings, done.changes, done, told, as_json=as_json, file_differs=differs)
+
+
+def is_in_file(settings: Settings) -> bool:
+    """Whether the file that it came from still says this."""
+    if not settings.config_path:  # the built-in configuration
+        return True
+    try:
+        return Path(settings.config_path).read_bytes() == settings.text.encode()
+    except OSError:
+        return False
 
 
 def is_dev(state_dir: Path) -> bool:
@@ -89,16 +110,24 @@ def is_dev(state_dir: Path) -> bool:
     return any(process.dev for process in running(state_dir))
 
 
-def tell(planned: Plan, done: Done | None, told: str, *, as_json: bool) -> None:
-    """What differs, and what became of it."""
+def tell(
+    settings: Settings,
+    changes: list[Change] | None,
+    done: Done | None,
+    told: str,
+    *,
+    as_json: bool,
+    **more: object,
+) -> None:
+    """What differs, and what became of it. `more` is for scripts."""
     if as_json:
-        document = {"changes": planned.changes, "dry_run": done is None}
+        document = {"changes": changes, "dry_run": done is None} | more
         if done is not None:
-            document |= msgspec.to_builtins(done)
+            document |= msgspec.structs.asdict(done)
         click.echo(msgspec.json.encode(document, enc_hook=str))
         return
-    click.echo(f"From {source(planned.settings)}")
-    for line in differences(planned):
+    click.echo(f"From {source(settings)}")
+    for line in differences(changes):
         click.echo(f"  {line}")
     click.echo(told)
 
@@ -109,16 +138,18 @@ def source(settings: Settings) -> str:
     return settings.source + env
 
 
-def differences(planned: Plan) -> list[str]:
+def differences(changes: list[Change] | None) -> list[str]:
     """A line for each thing that differs."""
-    if planned.changes is None:
+    if changes is None:
         return ["(there is no earlier deployment to compare with)"]
-    return [str(change) for change in planned.changes] or ["nothing differs in what it says"]
+    return [str(change) for change in changes] or ["nothing differs in what it says"]
 
 
 def outcome(done: Done, if_nothing_runs: str = "") -> str:
     """What became of a roll-out that went well."""
     name = f"Deployment {done.number}" + ("" if done.is_new else ", unchanged, was loaded again")
+    if done.superseded_by:
+        return f"{name}. It is superseded by {done.superseded_by}, which was deployed meanwhile."
     if not done.running:
         return f"{name}. Nothing runs on this state folder; {if_nothing_runs}."
     roles = " and ".join(sorted({process.role for process in done.running}))

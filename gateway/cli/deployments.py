@@ -8,7 +8,7 @@ import msgspec
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import deployment_numbers
 from gateway.cli.options import Places, locate, places, table
-from runtime.deployments import Deployment, Deployments
+from runtime.deployments import BadPointer, Deployment, Deployments
 
 
 @click.group()
@@ -22,9 +22,16 @@ def deployments() -> None:
 def list_deployments(places: Places, as_json: bool) -> None:
     """All that are kept, the newest first; a star is at the current one."""
     book = Deployments(locate(places).state_dir)
-    current = book.current()
+    try:
+        current = book.current()
+    except BadPointer as fault:
+        click.echo(str(fault), err=True)
+        current = None
     number = current.number if current else 0
     found = book.history()
+    if lost := set(book.numbers()) - {deployment.number for deployment in found}:
+        listed = ", ".join(map(str, sorted(lost)))
+        click.echo(f"left out, since they can't be read: {listed}", err=True)
     if as_json:
         rows = [
             record(deployment) | {"current": deployment.number == number} for deployment in found

@@ -21,7 +21,7 @@ from gateway.cli.options import EXIT_CODES, Told
 from runtime import settings as config
 from runtime.config.dev_vars import FILE
 from runtime.config.place import project_folder
-from runtime.deploy.rollout import by, carry_out, plan
+from runtime.deploy.rollout import by, carry_out
 from runtime.settings import Settings
 
 LOOK_S = 0.3
@@ -98,10 +98,14 @@ class Watch:
                 dev=True,
                 environ=self._environ,
             )
-            planned = plan(settings, self._environ)
-            done = carry_out(planned, by=by("bulkhead dev"), message="changed on disk")
+            done = carry_out(
+                settings,
+                by=by("bulkhead dev"),
+                message="changed on disk",
+                environ=self._environ,
+            )
         except tuple(EXIT_CODES) as fault:
             self._tell(f"{Told(fault).message}\nWhat runs stays as it was.")
         else:
-            lines = (*differences(planned), outcome(done))
+            lines = (*differences(done.changes), outcome(done))
             self._tell("\n".join(lines))

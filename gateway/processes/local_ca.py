@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from runtime import durable
 from runtime.config.overrides import local_tls
 from runtime.tls import certificates
 from runtime.tls.certificates import BadCertificate
@@ -170,6 +171,7 @@ def _write(path: Path, data: bytes) -> None:
     """Replace a file, readable by this user alone."""
     draft = path.with_name(f".{path.name}")
     draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with durable.naming(path), os.fdopen(handle, "wb") as file:
         file.write(data)
     draft.replace(path)

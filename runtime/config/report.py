@@ -24,11 +24,15 @@ class Fault:
 
 @dataclass(slots=True)
 class Report:
-    """Warnings don't stop a start; errors do. `holes` counts values that can't be known yet."""
+    """Warnings don't stop a start; errors do. `holes` counts values that can't be known yet.
+
+    `unset` names the secrets that no source has; each of them is an error too.
+    """
 
     errors: list[Fault] = field(default_factory=list)
     warnings: list[Fault] = field(default_factory=list)
     holes: int = 0
+    unset: list[str] = field(default_factory=list)
 
     def error(self, path: str, message: str) -> None:
         self.errors.append(Fault(path, message))

@@ -63,10 +63,11 @@ def resolve(
         except (VaultError, BadRootSecret) as fault:
             told = str(fault)
         else:
-            told = missing(name)
             if value is not None:
                 values[name] = value
                 continue
+            told = missing(name)
+            report.unset.append(name)
         for path in paths:
             report.error(path, told)
     return Secrets(values)

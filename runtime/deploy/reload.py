@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
+from runtime.config.secret_values import missing
 from runtime.deploy.running import Sign
 from runtime.deployments import Current, Deployments, NoDeployment
 from runtime.settings import ConfigError, Settings, load_text
@@ -80,35 +81,64 @@ async def _follow(start: Start, sign: Sign, apply: Apply) -> None:
     book = Deployments(state_dir)
     seen, number = start.current, start.number
     sign.show(seen, number, start.fault)
+    pointer = Pointer(book)
     while True:
         await asyncio.sleep(POLL_S)
-        current = _look(book)
+        current = pointer.read()
         if current is None or current == seen:
             continue
         seen = current
         with structlog.contextvars.bound_contextvars(role=sign.shown.role):
             fault = await _applied(state_dir, current.number, dev, apply)
-        number = number if fault else current.number
-        sign.show(current, number, fault)
+        number = number if fault.reason else current.number
+        sign.show(current, number, *fault)
 
 
-def _look(book: Deployments) -> Current | None:
-    try:
-        return book.current()
-    except (NoDeployment, OSError) as fault:
-        log.warning("deployments_unreadable", reason=str(fault))
-        return None
+class Pointer:
+    """Which deployment is current, asked again and again. What is wrong with it is logged once."""
+
+    def __init__(self, book: Deployments) -> None:
+        self._book = book
+        self._fault = ""
+
+    def read(self) -> Current | None:
+        """None if nothing is, or that can't be read."""
+        try:
+            current, fault = self._book.current(), ""
+        except (NoDeployment, OSError) as why:
+            current, fault = None, str(why)
+        if fault and fault != self._fault:
+            log.warning("deployments_unreadable", reason=fault)
+        self._fault = fault
+        return current
 
 
-async def _applied(state_dir: Path, number: int, dev: bool, apply: Apply) -> str:
-    """Apply a deployment; returns why it couldn't be, or ""."""
+class NotUsed(NamedTuple):
+    """Why a deployment isn't; empty if it is. `lacks`: secrets, if these alone are why."""
+
+    reason: str = ""
+    lacks: tuple[str, ...] = ()
+
+
+async def _applied(state_dir: Path, number: int, dev: bool, apply: Apply) -> NotUsed:
+    """Apply a deployment."""
     try:
         await apply(await asyncio.to_thread(load, state_dir, number, dev=dev), number)
     except (ConfigError, NoDeployment) as fault:
         log.error("deployment_not_applied", number=number, reason=str(fault))
-        return str(fault)
+        return NotUsed(str(fault), _lacking(fault))
     except Exception as fault:  # whatever it was, the old settings go on
         log.exception("deployment_not_applied", number=number)
-        return f"{type(fault).__name__}: {fault}"
+        return NotUsed(f"{type(fault).__name__}: {fault}")
     log.info("deployment_applied", number=number)
-    return ""
+    return NotUsed()
+
+
+def _lacking(fault: Exception) -> tuple[str, ...]:
+    """The secrets that would mend it."""
+    if not isinstance(fault, ConfigError):
+        return ()
+    unset = {missing(name) for name in fault.report.unset}
+    if any(error.message not in unset for error in fault.report.errors):
+        return ()
+    return tuple(fault.report.unset)

@@ -17,7 +17,7 @@ from runtime import weights
 from runtime.deploy import changes as compare
 from runtime.deploy.changes import Change
 from runtime.deploy.running import Running, running
-from runtime.deployments import Current, Deployments, NoDeployment
+from runtime.deployments import BadPointer, Current, Deployments, NoDeployment
 from runtime.settings import ConfigError, Settings, load_text
 
 LOOK_S = 0.05
@@ -39,43 +39,56 @@ class NotApplied(Exception):
     """A process doesn't run it: it couldn't, or hasn't said yet. The message says which and why."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """What a roll-out would do."""
-
-    settings: Settings
-    changes: list[Change] | None  # None: there is nothing to compare with
-    running: list[Running]
-
-
 class Done(Struct, frozen=True, kw_only=True):
     """What it did. `running` is empty if nothing runs: the next start will use it."""
 
     number: int
     is_new: bool
+    changes: list[Change] | None  # None: there was nothing to compare with
     running: list[Running]
     seconds: float
+    superseded_by: int | None = None  # the number of another, deployed meanwhile
 
 
-def plan(settings: Settings, environ: Mapping[str, str] | None = None) -> Plan:
-    """Compare with what is current. Raises NeedsRestart."""
-    processes, old = running(settings.state_dir), _current(settings, environ)
-    if old is not None and processes:
-        paths = compare.needs_restart(old.file, settings.file)
-        if paths:
-            raise NeedsRestart(paths)
-    found = None if old is None else compare.changes(old.file, settings.file)
-    return Plan(settings=settings, changes=found, running=processes)
+def plan(settings: Settings, environ: Mapping[str, str] | None = None) -> list[Change] | None:
+    """What differs from what is current; None: there is nothing to compare with.
+
+    Raises NeedsRestart.
+    """
+    old = _current(settings, environ)
+    if old is None:
+        return None
+    if running(settings.state_dir) and (paths := compare.needs_restart(old.file, settings.file)):
+        raise NeedsRestart(paths)
+    return compare.changes(old.file, settings.file)
 
 
-def carry_out(
-    plan: Plan, *, by: str, message: str = "", restores: int = 0, timeout_s: float = 30
+def carry_out(  # noqa: PLR0913 - what is deployed, what is written down of it, and how long
+    settings: Settings,
+    *,
+    by: str,
+    message: str = "",
+    restores: int = 0,
+    follows: int | None = None,
+    environ: Mapping[str, str] | None = None,
+    timeout_s: float = 30,
 ) -> Done:
-    """Write it down, and return when every process runs it. Raises NotApplied."""
-    began, settings = time.monotonic(), plan.settings
+    """Write it down, and return when every process runs it.
+
+    `follows`: the deployment that must still be current. Raises NeedsRestart or NotApplied.
+    """
+    began = time.monotonic()
+    plan(settings, environ)  # what must be refused is, before weights are fetched for it
     weights.ensure(settings)
     book = Deployments(settings.state_dir)
     with book.writing():
-        before = book.current()
+        before = _pointer(book)
+        if follows is not None and before is not None and before.number != follows:
+            raise NotApplied(
+                f"deployment {before.number} was made meanwhile, so nothing was changed; "
+                "look at it (`bulkhead deployments list`), then try again"
+            )
+        found = plan(settings, environ)  # with the one that it follows, whoever else deploys
         current = book.add(
             settings.text, settings.origin, by=by, message=message, restores=restores
         )
@@ -86,8 +99,10 @@ def carry_out(
     return Done(
         number=current.number,
         is_new=before is None or before.number != current.number,
+        changes=found,
         running=processes,
         seconds=time.monotonic() - began,
+        superseded_by=_later(book, current),
     )
 
 
@@ -103,8 +118,7 @@ def wait(state_dir: Path, current: Current, timeout_s: float) -> list[Running]:
         processes = running(state_dir)
         failed = [p for p in processes if p.change >= current.change and p.fault]
         if failed:
-            told = (f"the {p.role} (pid {p.pid}) can't use it: {p.fault}" for p in failed)
-            raise NotApplied("\n".join(told))
+            raise NotApplied("\n".join(map(_told, failed)))
         behind = [p for p in processes if p.change < current.change]
         if not behind:
             return processes
@@ -112,6 +126,19 @@ def wait(state_dir: Path, current: Current, timeout_s: float) -> list[Running]:
             names = ", ".join(f"{p.role} (pid {p.pid})" for p in behind)
             raise StillWaiting(f"no word after {timeout_s:g} s from {names}; see its log")
         time.sleep(LOOK_S)
+
+
+def _told(process: Running) -> str:
+    """Why a process can't use it. A secret that only we were given, it can't have heard of."""
+    who = f"the {process.role} (pid {process.pid})"
+    if not process.lacks:
+        return f"{who} can't use it: {process.fault}"
+    names = " and ".join(process.lacks)
+    puts = " and ".join(f"`bulkhead secret put {name}`" for name in process.lacks)
+    return (
+        f"{who} doesn't have {names}, which this command has: store it for both with {puts}, "
+        "or start Bulkhead again with it in its environment"
+    )
 
 
 class StillWaiting(NotApplied):
@@ -123,10 +150,13 @@ def _brought_back(
 ) -> NotApplied:
     """What to say of a deployment that failed, once the one before is current again."""
     head = f"deployment {failed.number} was not applied: {fault}\n"
+    if later := _later(book, failed):
+        told = f"deployment {failed.number} was superseded by {later} before all had applied it"
+        return NotApplied(f"{told}; see `bulkhead deployments list`")
     if isinstance(fault, StillWaiting) or before is None or before.number == failed.number:
         return NotApplied(head + f"deployment {failed.number} stays current")
     with book.writing():
-        if book.current() != failed:
+        if _pointer(book) != failed:
             return NotApplied(head + "another was deployed since")
         message = f"{failed.number} could not be applied"
         back = book.restore(book.read(before.number), by=by("bulkhead"), message=message)
@@ -136,6 +166,20 @@ def _brought_back(
     except NotApplied as again:
         told += f", and not applied either: {again}"
     return NotApplied(head + told)
+
+
+def _later(book: Deployments, current: Current) -> int | None:
+    """The number of what is current by now, if that is another."""
+    now = _pointer(book)
+    return now.number if now and now.number != current.number else None
+
+
+def _pointer(book: Deployments) -> Current | None:
+    """Which is current, if that can be read; a deployment mends it if not."""
+    try:
+        return book.current()
+    except BadPointer:
+        return None
 
 
 def _current(settings: Settings, environ: Mapping[str, str] | None) -> Settings | None:

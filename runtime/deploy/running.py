@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+from io import FileIO
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from msgspec import Struct, json
 
+from runtime import durable
 from runtime.deployments import Current
 from runtime.state import runtime_dir
 
@@ -29,6 +31,7 @@ class Running(Struct, frozen=True, kw_only=True):
     number: int = 0  # the deployment that it runs; 0: it is starting
     change: int = 0  # how far it has followed; see Current
     fault: str = ""  # why it doesn't run what it should by that
+    lacks: tuple[str, ...] = ()  # secrets, if these alone are why
 
 
 class Sign:
@@ -36,13 +39,15 @@ class Sign:
 
     def __init__(self, state_dir: Path, role: Role, *, dev: bool) -> None:
         self._state_dir = state_dir
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
         self.shown = Running(role=role, pid=os.getpid(), dev=dev)
         self._show()
 
-    def show(self, current: Current, number: int, fault: str = "") -> None:
+    def show(
+        self, current: Current, number: int, fault: str = "", lacks: tuple[str, ...] = ()
+    ) -> None:
         """It has looked at `current`, and runs `number`: the same, unless there is a fault."""
-        self._show(number=number, change=current.change, fault=fault)
+        self._show(number=number, change=current.change, fault=fault, lacks=lacks)
 
     def close(self) -> None:
         """It ends."""
@@ -61,10 +66,14 @@ class Sign:
         fields = {name: getattr(self.shown, name) for name in self.shown.__struct_fields__}
         self.shown = Running(**fields | changes)
         draft = self._path.with_name(f".{self._path.name}")
-        file = draft.open("wb")
+        file = draft.open("wb", buffering=0)
         fcntl.flock(file, fcntl.LOCK_EX)  # before it is seen, so that what is seen is locked
-        file.write(json.encode(self.shown))
-        file.flush()
+        try:
+            with durable.naming(self._path):
+                file.write(json.encode(self.shown))
+        except OSError:
+            file.close()
+            raise
         draft.replace(self._path)
         if self._file is not None:
             self._file.close()

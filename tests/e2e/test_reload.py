@@ -311,6 +311,7 @@ def test_rollback_goes_back_a_step_at_a_time(stack: Stack) -> None:
             done = run(stack, "rollback", *args)
             assert done.returncode == 0, done.stderr
             assert "running on gateway and node" in done.stdout
+            assert f"{stack.config} says something else by now" in done.stdout
             Wanted(output_price=price).is_seen(stack, client)
     assert load.failed == []
     listed = json.loads(run(stack, "deployments", "list", "--json").stdout)
@@ -348,7 +349,8 @@ def test_a_secret_that_only_the_deployer_has_is_noticed(
     done = run(stack, "deploy")
     assert done.returncode == 1
     assert "deployment 2 was not applied" in done.stderr
-    assert "ONLY_HERE" in done.stderr
+    assert "doesn't have ONLY_HERE" in done.stderr
+    assert "bulkhead secret put ONLY_HERE" in done.stderr
     assert "deployment 1 is back, as 3" in done.stderr
     with stack.client() as client:
         Wanted().is_seen(stack, client)

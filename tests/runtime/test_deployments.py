@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runtime import deployments as module
-from runtime.deployments import Deployments, NoDeployment, Origin
+from runtime.deployments import BadPointer, Deployments, NoDeployment, Origin
 
 HERE = Origin(config_path="/etc/bulkhead.toml")
 
@@ -162,8 +162,34 @@ def test_what_a_crash_left_half_written_is_not_a_deployment(
 def test_a_pointer_that_can_t_be_read_is_told(book: Deployments, tmp_path: Path) -> None:
     add(book, "a")
     (tmp_path / "deployments" / "current").write_text("7\n")
-    with pytest.raises(NoDeployment, match="current can't be read"):
+    told = "current can't be read: .*; `bulkhead deploy` makes .*, or `bulkhead rollback 1`"
+    with pytest.raises(BadPointer, match=told):
         book.current()
+
+
+def test_and_the_next_deployment_mends_it(book: Deployments, tmp_path: Path) -> None:
+    """Its change is beyond all before it, so everybody looks."""
+    for text in "aba":
+        add(book, text)
+    (tmp_path / "deployments" / "current").write_bytes(b"\0\xff")
+    number, change = add(book, "a")
+    assert number == 4
+    assert change > 1_000_000
+    assert add(book, "c") == (5, change + 1)
+
+
+def test_a_record_that_can_t_be_read_is_left_out_and_followed(
+    book: Deployments, tmp_path: Path
+) -> None:
+    for text in "ab":
+        add(book, text)
+    (tmp_path / "deployments" / "0002.json").write_bytes(b"\xff{")
+    assert [record.number for record in book.history()] == [1]
+    assert add(book, "b") == (3, 3), "not the same as what can't be told"
+    (tmp_path / "deployments" / "0003.toml").write_bytes(b"\xff")
+    with pytest.raises(NoDeployment, match=r"0003\.toml can't be read"):
+        book.text(3)
+    assert add(book, "b") == (4, 4)
 
 
 def test_two_deployers_take_turns(book: Deployments, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from runtime.deploy import reload as module
 from runtime.deploy.reload import Start, following, load_current
@@ -123,9 +124,13 @@ async def test_what_can_t_be_loaded_changes_nothing_and_is_shown(state_dir: Path
         await process.has_looked_at(2)
         assert (process.names, process.sign.shown.number) == ([], 1)
         assert "ONLY_THERE" in process.sign.shown.fault
-        deploy(state_dir, "three")
+        assert [*process.sign.shown.lacks] == ["ONLY_THERE"]
+        deploy(state_dir, "worse", SECRET + "[limits]\nbogus = 1\nwall_s = -1\n")
         await process.has_looked_at(3)
-        assert (process.names, process.sign.shown.number) == (["three"], 3)
+        assert not process.sign.shown.lacks, "the secret alone would not mend it"
+        deploy(state_dir, "three")
+        await process.has_looked_at(4)
+        assert (process.names, process.sign.shown.number) == (["three"], 4)
         assert process.sign.shown.fault == ""
 
 
@@ -149,8 +154,10 @@ async def test_a_pointer_that_can_t_be_read_is_waited_out(state_dir: Path) -> No
         await process.has_looked_at(1)
         pointer = state_dir / "deployments" / "current"
         good = pointer.read_text()
-        pointer.write_text("{")
-        await asyncio.sleep(0.02)
+        with capture_logs() as logs:
+            pointer.write_text("{")
+            await asyncio.sleep(0.02)
+        assert len([line for line in logs if line["event"] == "deployments_unreadable"]) <= 1
         pointer.write_text(good)
         deploy(state_dir, "two")
         await process.has_looked_at(2)
