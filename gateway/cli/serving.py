@@ -6,8 +6,8 @@ import asyncio
 import functools
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from gateway.cli.watching import Watch
 from gateway.demo import demo_key
 from gateway.live.view import LiveView, can_show
 from gateway.processes import local_ca
-from gateway.processes.server import NodeThread, keep_hosts, node_of, run_gateway
+from gateway.processes.server import NodeThread, keep_hosts, node_of, own_store, run_gateway
 from gateway.processes.workers import GatewayFailed
 from runtime import logs, state, weights
 from runtime.config.overrides import local_tls
@@ -89,7 +89,7 @@ def dev(addresses: Addresses, https: bool, as_json: bool, places: Places) -> Non
     """
     settings = _settings(load(places, dev=True), addresses)
     watch = Watch(settings)
-    with _listener(settings) as sock, state.own(settings.state_dir, "node"):
+    with _ours(settings, with_node=True) as sock:
         if https:
             settings = _with_local_tls(settings)
         is_live = can_show() and not as_json
@@ -114,11 +114,7 @@ def dev(addresses: Addresses, https: bool, as_json: bool, places: Places) -> Non
 def serve(addresses: Addresses, deployed: bool, places: Places) -> None:
     """Serve: the gateway, and the node with its hosts."""
     settings = _settings(_chosen(places, deployed=deployed), addresses)
-    with (
-        _listener(settings) as sock,
-        state.own(settings.state_dir, "node"),
-        AdminThread(settings, "serve"),
-    ):
+    with _ours(settings, with_node=True) as sock, AdminThread(settings, "serve"):
         weights.ensure(settings)
         _migrate(settings)
         _serve(_deploy(settings, "bulkhead serve"), sock, ready=lambda: _announce(settings))
@@ -135,7 +131,7 @@ def gateway(addresses: Addresses, deployed: bool, places: Places) -> None:
     """
     deployed = deployed or _has_node(places)
     settings = _settings(_chosen(places, deployed=deployed), addresses)
-    with _listener(settings) as sock, AdminThread(settings, "gateway"):
+    with _ours(settings, with_node=False) as sock, AdminThread(settings, "gateway"):
         _migrate(settings)
         _deploy(settings, "bulkhead gateway")
         _run_gateway(settings, sock, lambda: _announce(settings))
@@ -194,8 +190,18 @@ def _settings(settings: Settings, given: Addresses) -> Settings:
     return msgspec.structs.replace(settings, file=file)
 
 
-def _listener(settings: Settings) -> socket.socket:
-    return bind(settings.file.server.host, settings.file.server.port)
+@contextmanager
+def _ours(settings: Settings, *, with_node: bool) -> Iterator[socket.socket]:
+    """What we alone may have: the state folder's roles, then the port.
+
+    A folder in use mostly has its port in use too, and another port would be no help. Raises
+    StateInUse or PortInUse.
+    """
+    with ExitStack() as stack:
+        if with_node:
+            stack.enter_context(state.own(settings.state_dir, "node"))
+        stack.enter_context(own_store(settings.state_dir))
+        yield stack.enter_context(bind(settings.file.server.host, settings.file.server.port))
 
 
 def _with_local_tls(settings: Settings) -> Settings:

@@ -91,22 +91,21 @@ class NodeThread:
 def run_gateway(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until a signal, then drain. Once it serves, `ready` runs in a thread beside.
 
-    Raises GatewayFailed, StateInUse, PortInUse or BadCertificate.
+    Who calls holds the store (`own_store`). Raises GatewayFailed, PortInUse or BadCertificate.
     """
     tls, deployed = settings.file.server.tls, Deployed(settings)
     renewal = Renewal(lambda: deployed().file.server.tls, settings.folder) if tls.cert else None
     offer = Offer(tls, certificates.load(tls, settings.folder)) if tls.cert else None
     export_to_children(settings)
     multiprocessing.set_start_method("spawn")  # the node's thread runs: a fork would copy its locks
-    with own_store(settings.state_dir):
-        folder = TlsFolder(runtime_dir(settings.state_dir))
-        listen(listener)
-        server = Server(deployed, listener, folder, offer, renewal)
-        server.on_serving = threading.Thread(target=ready, name="ready", daemon=True).start
-        try:
-            server.serve()
-        finally:
-            folder.keep(None)
+    folder = TlsFolder(runtime_dir(settings.state_dir))
+    listen(listener)
+    server = Server(deployed, listener, folder, offer, renewal)
+    server.on_serving = threading.Thread(target=ready, name="ready", daemon=True).start
+    try:
+        server.serve()
+    finally:
+        folder.keep(None)
 
 
 def own_store(state_dir: Path) -> IO[str]:

@@ -51,14 +51,19 @@ def test_state_files_are_private(fake_stack: Stack) -> None:
         assert (fake_stack.state / name).stat().st_mode & 0o077 == 0, name
 
 
-def test_a_second_start_on_one_state_folder_is_refused(fake_stack: Stack) -> None:
-    told = try_dev(fake_stack.config, fake_stack.state, free_port(), 4)
-    assert "already in use by a running Bulkhead" in told
-    assert told.count("\n") == 1, "one clear sentence"
+@pytest.mark.parametrize("command", ["dev", "serve", "gateway", "node"])
+def test_a_second_start_on_one_state_folder_is_refused(fake_stack: Stack, command: str) -> None:
+    """Also on its port: another port would be no help."""
+    assert fake_stack.process
+    for port in (free_port(), fake_stack.port):
+        told = try_start(fake_stack.config, fake_stack.state, port, 4, command)
+        assert "already in use by a running Bulkhead" in told
+        assert f"(pid {fake_stack.process.pid})" in told
+        assert told.count("\n") == 1, "one clear sentence"
 
 
 def test_a_busy_port_is_told_in_a_sentence(fake_stack: Stack, tmp_path: Path) -> None:
-    told = try_dev(fake_stack.config, tmp_path / "other", fake_stack.port, 4)
+    told = try_start(fake_stack.config, tmp_path / "other", fake_stack.port, 4)
     assert f"127.0.0.1:{fake_stack.port} can't be listened on" in told
     assert "--port" in told
     assert told.count("\n") == 1
@@ -67,7 +72,7 @@ def test_a_busy_port_is_told_in_a_sentence(fake_stack: Stack, tmp_path: Path) ->
 def test_two_on_one_port_are_told_apart(tmp_path: Path) -> None:
     """Also when the port is shared politely: the second one is refused, whatever its state."""
     with running(tmp_path, fake_config()) as stack:
-        told = try_dev(stack.config, tmp_path / "other", stack.port, 4)
+        told = try_start(stack.config, tmp_path / "other", stack.port, 4)
         assert "can't be listened on" in told
 
 
@@ -77,7 +82,7 @@ def test_a_bad_config_lists_every_fault_and_starts_nothing(tmp_path: Path) -> No
         'nmae = "x"\n[server]\nport = "http"\n[[models]]\nid = "a"\nengine = "magic"\n'
         '[models.price]\ninput = 0.1\n[[models]]\nid = "b"\nengine = "openai"\n'
     )
-    told = try_dev(config, tmp_path / "state", free_port(), 3)
+    told = try_start(config, tmp_path / "state", free_port(), 3)
     for path in (
         "server.port: expected",
         "─ models[0]",
@@ -90,10 +95,11 @@ def test_a_bad_config_lists_every_fault_and_starts_nothing(tmp_path: Path) -> No
     assert not (tmp_path / "state").exists()
 
 
-def try_dev(config: Path, state: Path, port: int, code: int) -> str:
-    places = ["--config", str(config), "--state", str(state), "--port", str(port)]
+def try_start(config: Path, state: Path, port: int, code: int, command: str = "dev") -> str:
+    places = ["--config", str(config), "--state", str(state), "--admin-port", "0"]
+    places += [] if command == "node" else ["--port", str(port)]
     done = subprocess.run(
-        [*BULKHEAD, "dev", *places, "--admin-port", "0"],
+        [*BULKHEAD, command, *places],
         capture_output=True,
         text=True,
         cwd=REPO,
@@ -252,7 +258,7 @@ def test_a_bad_root_secret_is_told_in_a_sentence(
 ) -> None:
     monkeypatch.setenv("BULKHEAD_ROOT_SECRET", secret)
     (tmp_path / "bulkhead.toml").write_text(fake_config())
-    told = try_dev(tmp_path / "bulkhead.toml", tmp_path / "state", free_port(), 1)
+    told = try_start(tmp_path / "bulkhead.toml", tmp_path / "state", free_port(), 1)
     assert "BULKHEAD_ROOT_SECRET" in told or "root secret" in told
     assert "Traceback" not in told
 
