@@ -152,8 +152,9 @@ class Server(MPServer):
         self._renewal = renewal
         self._first = self._serving(offer)
         self._workers = Workers(self._first, lambda: settings().file.limits.wall_s + GRACE_S)
+        self._has_served = False
         self._spawn_target: Callable[..., None] | None = None
-        self.on_serving: Callable[[], None] | None = None  # called once
+        self.on_serving: Callable[[], None] = lambda: None  # called once
 
     def _serving(self, offer: Offer | None) -> Serving:
         return Serving(self, self._folder.add(offer.identity) if offer else None, offer)
@@ -210,11 +211,7 @@ class Server(MPServer):
     def _serve_loop(self, spawn_target: object, target_loader: object) -> None:
         try:
             while not self.interrupt_signal:
-                now = time.monotonic()
-                if self._renewal and (offer := self._renewal.look(now)):
-                    self._workers.renew(self._serving(offer), now)
-                self._workers.turn(now)
-                self._tell_serving()
+                self._turn(time.monotonic())
                 self.main_loop_interrupt.wait(TURN_S)
         finally:
             self.workers_kill_timeout = math.ceil(self._settings().file.server.drain_s)
@@ -222,8 +219,23 @@ class Server(MPServer):
                 worker.say(Word.STOP)
             self.wrks[:] = [worker.inner for worker in self._workers]
 
-    def _tell_serving(self) -> None:
-        if self.on_serving and self._workers.is_serving:
+    def _turn(self, now: float) -> None:
+        self._workers.turn(now)
+        if not self._has_served:  # nothing is renewed before: it would be what `taken` means
+            self._see_first()
+        elif self._renewal and (offer := self._renewal.look(now)):
+            self._renew(offer, self._renewal, now)
+
+    def _see_first(self) -> None:
+        if self._workers.is_serving:
+            self._has_served = True
             self._first.taken()
             self.on_serving()
-            self.on_serving = None
+
+    def _renew(self, offer: Offer, renewal: Renewal, now: float) -> None:
+        try:
+            serving = self._serving(offer)
+        except OSError as fault:  # a disk that is full, say
+            renewal.refused(now, f"its files can't be copied: {fault}")
+        else:
+            self._workers.renew(serving, now)

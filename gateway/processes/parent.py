@@ -39,6 +39,8 @@ class Parent:
         loop.add_reader(self._pipe.fileno(), self._hear, on)
         for number in (signal.SIGINT, signal.SIGHUP):
             ignore(number)  # they reach the whole group; the parent decides
+        while self._pipe.poll():  # said while this process came up
+            self._hear(on)
         try:
             yield
         finally:
@@ -48,7 +50,10 @@ class Parent:
         """Tell it, as soon as the server takes connections. Begun at the end of the app's start."""
         for _ in range(TURNS_UNTIL_SERVING):
             await asyncio.sleep(0)
-        self._pipe.send_bytes(Word.SERVING.value)
+        try:
+            self._pipe.send_bytes(Word.SERVING.value)
+        except OSError:
+            os._exit(1)
 
     def _hear(self, on: Mapping[Word, Callable[[], None]]) -> None:
         try:

@@ -32,6 +32,7 @@ class Worker:
         self._end_answers: Callable[[], None] = lambda: None
         self._settings: Callable[[], FileSettings] = FileSettings
         self._ending: asyncio.TimerHandle | None = None
+        self._serves = False
         self.is_retiring = False
 
     @asynccontextmanager
@@ -42,7 +43,7 @@ class Worker:
         self._end_answers, self._settings = end_answers, settings
         on = {Word.STOP: self._stop, Word.RETIRE: self._retire}
         async with self._parent.heard(on):
-            saying = asyncio.ensure_future(self._parent.say_serving())
+            saying = asyncio.ensure_future(self._say_serving())
             yield
             saying.cancel()
 
@@ -59,6 +60,10 @@ class Worker:
 
         return closing
 
+    async def _say_serving(self) -> None:
+        await self._parent.say_serving()
+        self._serves = True
+
     def _stop(self) -> None:
         """Soon, answers that still run would be cut off. End them before."""
         log.info("gateway_stopping")
@@ -73,6 +78,8 @@ class Worker:
         self.is_retiring = True
         is_deaf = stop_accepting(self._parent.listener)
         log.info("gateway_retiring", settles=is_deaf)
+        if not is_deaf and not self._serves:
+            os._exit(0)  # another came before it: it has taken nothing, and its files are gone
         loop = asyncio.get_running_loop()
         self._ending = loop.call_later(SETTLE_S if is_deaf else 0, self._end)
         loop.call_later(self._settings().limits.wall_s, self._end_answers)

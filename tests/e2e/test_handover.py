@@ -1,145 +1,41 @@
-"""New certificates while requests run: none is lost, whatever is killed or stopped meanwhile."""
+"""New certificates while requests run: none is lost, and bad ones change nothing."""
 
 from __future__ import annotations
 
-import http.client
-import json
-import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from gateway.processes.worker import SETTLE_S
-from tests.authority import DAY, Authority, Issued, p256, pem_of
+from tests.authority import DAY, Authority, p256, pem_of
+from tests.e2e.clients import DONE, LONG, Load, Stream
+from tests.e2e.handover import DRAIN_S, renew, said, serial, with_certificates
 from tests.e2e.ledger import exported, records, row_of
-from tests.e2e.test_tls import BODY, SERVER, connect
-from tests.stack import BULKHEAD, REPO, SOAK, Stack, fake_config, free_port, running
+from tests.stack import BULKHEAD, REPO, SOAK, Stack, free_port
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
-DRAIN_S = 4
 RELOADS = 20 if SOAK else 5
-LONG = BODY | {"max_tokens": 6000, "stream": True}
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    authority = Authority(tmp_path)
-    authority.issue()
-    return authority
+def renewed(tmp_path: Path) -> Iterator[tuple[Stack, Authority]]:
+    with with_certificates(tmp_path) as found:
+        yield found
 
 
 @pytest.fixture
-def stack(authority: Authority) -> Iterator[Stack]:
-    config = fake_config(step_s=0.01, more=f"[server]\ndrain_s = {DRAIN_S}\n{SERVER}")
-    with running(authority.folder, config, tls=authority.context()) as stack:
-        yield stack
+def stack(renewed: tuple[Stack, Authority]) -> Stack:
+    return renewed[0]
 
 
-def serial(stack: Stack) -> int:
-    """Of the certificate that a new connection is shown."""
-    assert isinstance(stack.tls, ssl.SSLContext)
-    with connect(stack, stack.tls) as sock:
-        shown = sock.getpeercert()
-        assert shown
-        return int(str(shown["serialNumber"]), 16)
-
-
-def renew(stack: Stack, authority: Authority) -> Issued:
-    """New certificates, written one file after the other; returns once they are in use."""
-    issued = authority.issue()
-    wait_for(lambda: serial(stack) == issued.serial)
-    return issued
-
-
-def said(stack: Stack, event: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in stack.log.read_text().splitlines() if line[:1] == "{"]
-    return [line for line in lines if line.get("event") == event]
-
-
-class Stream:
-    """An answer that is read as it comes, in a thread."""
-
-    def __init__(self, stack: Stack, body: dict[str, Any] = LONG) -> None:
-        self.data = b""
-        self.error: Exception | None = None
-        self.request_id = ""
-        self._thread = threading.Thread(target=self._read, args=(stack, body))
-        self._thread.start()
-        wait_for(lambda: self.data or self.error)
-
-    def _read(self, stack: Stack, body: dict[str, Any]) -> None:
-        try:
-            with (
-                stack.client() as client,
-                client.stream("POST", "/v1/completions", json=body) as answer,
-            ):
-                self.request_id = answer.headers["x-request-id"]
-                for chunk in answer.iter_raw():
-                    self.data += chunk
-        except httpx.HTTPError as fault:
-            self.error = fault
-
-    def end(self) -> bytes:
-        self._thread.join(120)
-        assert not self._thread.is_alive()
-        return self.data
-
-
-class Load:
-    """Clients that ask and ask: with a new connection each time, and over one that is kept."""
-
-    def __init__(self, stack: Stack, clients: int) -> None:
-        self.answered = 0
-        self.failed: list[Exception] = []
-        self._stack = stack
-        self._stop = threading.Event()
-        loops = [self._anew, self._anew, self._kept] * clients
-        self._threads = [threading.Thread(target=loop) for loop in loops[:clients]]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _anew(self) -> None:
-        assert isinstance(self._stack.tls, ssl.SSLContext)
-        headers = {"authorization": f"Bearer {self._stack.key}", "content-type": "application/json"}
-        while not self._stop.is_set():
-            connection = http.client.HTTPSConnection(
-                "127.0.0.1", self._stack.port, context=self._stack.tls, timeout=60
-            )
-            try:
-                connection.request("POST", "/v1/completions", json.dumps(BODY), headers)
-                answer = connection.getresponse()
-                assert (answer.status, b"abcdefgh" in answer.read()) == (200, True)
-                self.answered += 1
-            except (OSError, http.client.HTTPException, AssertionError) as fault:
-                self.failed.append(fault)
-            finally:
-                connection.close()
-
-    def _kept(self) -> None:
-        with self._stack.client() as client:
-            while not self._stop.is_set():
-                try:
-                    answer = client.post("/v1/completions", json=BODY)
-                    assert (answer.status_code, "abcdefgh" in answer.text) == (200, True)
-                    self.answered += 1
-                except (httpx.HTTPError, AssertionError) as fault:
-                    self.failed.append(fault)
+@pytest.fixture
+def authority(renewed: tuple[Stack, Authority]) -> Authority:
+    return renewed[1]
 
 
 def test_a_stream_outlives_the_handover_and_is_not_cut_at_the_drain(
@@ -152,7 +48,7 @@ def test_a_stream_outlives_the_handover_and_is_not_cut_at_the_drain(
     issued = renew(stack, authority)
     began = time.monotonic()
     wait_for(lambda: old_worker in stack.children("spawn_main") and said(stack, "gateway_retiring"))
-    assert stream.end().endswith(b"data: [DONE]\n\n")
+    assert stream.end().endswith(DONE)
     assert time.monotonic() - began > DRAIN_S
     assert row_of(stack, stream.request_id)["output_tokens"] == tokens
     wait_for(lambda: old_worker not in stack.children("spawn_main"))
@@ -163,13 +59,13 @@ def test_a_stream_outlives_the_handover_and_is_not_cut_at_the_drain(
 
 def test_reloads_under_load_lose_nothing(stack: Stack, authority: Authority) -> None:
     """New connections and kept ones, through many handovers; each answer is billed once."""
-    with Load(stack, 6) as load:
+    with Load(stack, 6, streams=[False], anew=[True, True, False]) as load:
         for _ in range(RELOADS):
             renew(stack, authority)
-        wait_for(lambda: load.answered > 200)
+        wait_for(lambda: len(load.ended) > 200)
     assert load.failed == []
     rows = exported(stack)
-    assert len(rows) == load.answered == len({row["request_id"] for row in rows})
+    assert len(rows) == len(load.ended) == len({row["request_id"] for row in rows})
     assert {row["outcome"] for row in rows} == {"length"}
     assert len(said(stack, "certificate_in_use")) == RELOADS + 1
 
@@ -194,61 +90,6 @@ def test_a_bad_certificate_is_refused_and_the_old_one_stays(
     assert serial(stack) == before, "a worker that crashes comes back with what was checked"
     assert stack.worker_pid() != worker
     renew(stack, authority)
-
-
-def test_the_new_worker_is_killed_as_it_comes_up(stack: Stack, authority: Authority) -> None:
-    """The old one goes on as if nothing had been."""
-    before, worker = serial(stack), stack.worker_pid()
-    stream = Stream(stack, LONG | {"max_tokens": 800})
-    authority.issue()
-    wait_for(lambda: len(stack.children("spawn_main")) == 2)
-    stack.kill(next(pid for pid in stack.children("spawn_main") if pid != worker))
-    wait_for(lambda: said(stack, "certificate_refused"))
-    assert "killed by signal 9" in said(stack, "certificate_refused")[0]["reason"]
-    assert stream.end().endswith(b"data: [DONE]\n\n")
-    assert serial(stack) == before
-    renew(stack, authority)
-
-
-def test_a_retired_worker_is_killed(stack: Stack, authority: Authority) -> None:
-    """Its stream breaks, and its row is orphaned while the new worker serves on."""
-    worker = stack.worker_pid()
-    stream = Stream(stack)
-    renew(stack, authority)
-    mine = Stream(stack, LONG | {"max_tokens": 500})
-    stack.kill(worker)
-    stream.end()
-    assert stream.error is not None
-    wait_for(lambda: any(row["state"] == "orphaned" for row in records(stack)))
-    assert mine.end().endswith(b"data: [DONE]\n\n")
-    states = {row["request_id"]: row["state"] for row in records(stack)}
-    assert states == {stream.request_id: "orphaned", mine.request_id: "settled"}
-
-
-@pytest.mark.parametrize("moment", ["coming", "settling", "finishing"])
-def test_a_stop_in_mid_handover_drains_all(stack: Stack, authority: Authority, moment: str) -> None:
-    """A short answer ends; one that would outlast the drain is told so; nothing stays behind."""
-    old = stack.worker_pid()
-    outlasts = Stream(stack)
-    if moment == "coming":
-        authority.issue()
-        wait_for(lambda: len(stack.children("spawn_main")) == 2)
-    else:
-        renew(stack, authority)
-        if moment == "finishing":
-            time.sleep(SETTLE_S + 1)
-        assert old in stack.children("spawn_main")
-    ends = Stream(stack, LONG | {"max_tokens": 150})
-    workers = stack.children("spawn_main")
-    assert stack.stop() == 0
-    assert ends.end().endswith(b"data: [DONE]\n\n")
-    assert b'"code":"server_stopping"' in outlasts.end()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-    rows = {row["request_id"]: row for row in records(stack)}
-    assert rows[ends.request_id]["outcome"] == "length"
-    assert rows[outlasts.request_id]["outcome"] == "crashed"
-    assert {row["state"] for row in rows.values()} == {"settled"}
-    assert "Traceback" not in stack.log.read_text()
 
 
 def test_another_gateway_on_this_store_is_refused(stack: Stack) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.processes.workers import MAX_FAILURES, GatewayFailed, Workers
+from gateway.processes.workers import MAX_FAILURES, MAX_TRIES, GatewayFailed, Workers
 
 OUTLIVE_S = 100.0
 
@@ -38,8 +38,11 @@ class FakeProcess:
 class FakeKind:
     started: list[FakeProcess] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    fault: OSError | None = None
 
     def start(self) -> FakeProcess:
+        if self.fault:
+            raise self.fault
         self.started.append(FakeProcess())
         return self.started[-1]
 
@@ -145,20 +148,82 @@ def test_one_that_retired_is_killed_in_the_end(
     assert old.last.told == ["retire", "kill"]
 
 
-def test_one_that_does_not_come_up_changes_nothing(
+def test_one_that_does_not_come_up_is_tried_again(
+    workers: Workers[FakeProcess], old: FakeKind, new: FakeKind
+) -> None:
+    """It may have been killed for what is no fault of its kind, just before it was heard."""
+    workers.renew(new, 1)
+    new.last.alive, new.last.serves = False, True
+    workers.turn(2)
+    workers.turn(2.09)
+    assert len(new.started) == 1
+    workers.turn(2.1)
+    assert list(workers) == [old.last, new.last]
+    assert (len(new.started), new.said, old.last.told) == (2, [], [])
+    new.last.serves = True
+    workers.turn(3)
+    assert (new.said, old.last.told) == (["taken"], ["retire"])
+
+
+def test_one_that_never_comes_up_changes_nothing(
     workers: Workers[FakeProcess], old: FakeKind, new: FakeKind
 ) -> None:
     workers.renew(new, 1)
-    new.last.alive = False
-    workers.turn(2)
+    for turn in range(10 * MAX_TRIES):
+        new.last.alive = False
+        workers.turn(2 + turn)
+    assert len(new.started) == MAX_TRIES
     assert new.said == ["refused: exited with 3"]
     assert old.last.told == []
     assert workers.is_serving
     assert list(workers) == [old.last]
     old.last.alive = False
-    workers.turn(50)
-    workers.turn(51)
-    assert (len(old.started), len(new.started)) == (2, 1)
+    workers.turn(150)
+    workers.turn(151)
+    assert (len(old.started), len(new.started)) == (2, MAX_TRIES)
+
+
+def test_no_process_can_be_had_for_a_while(
+    workers: Workers[FakeProcess], old: FakeKind, new: FakeKind
+) -> None:
+    """Neither for the one that is to come, nor for the one that serves."""
+    new.fault = old.fault = OSError("no more processes")
+    workers.renew(new, 1)
+    old.last.alive = False
+    workers.turn(2)
+    workers.turn(2.5)
+    assert list(workers) == []
+    new.fault = old.fault = None
+    workers.turn(5)
+    assert list(workers) == [old.last, new.last]
+
+
+def test_both_are_killed_in_mid_handover(
+    workers: Workers[FakeProcess], old: FakeKind, new: FakeKind
+) -> None:
+    workers.renew(new, 1)
+    new.last.serves = True
+    workers.turn(2)
+    old.last.alive = new.last.alive = False
+    workers.turn(3)
+    workers.turn(4)
+    assert list(workers) == [new.last]
+    assert (len(old.started), len(new.started)) == (1, 2)
+
+
+def test_a_second_change_while_the_first_is_to_be_tried_again(
+    workers: Workers[FakeProcess], old: FakeKind, new: FakeKind
+) -> None:
+    newest = FakeKind()
+    workers.renew(new, 1)
+    new.last.alive = False
+    workers.turn(2)
+    workers.renew(newest, 2.05)
+    newest.last.serves = True
+    workers.turn(3)
+    workers.turn(10)
+    assert (len(new.started), new.said, newest.said) == (1, [], ["taken"])
+    assert list(workers) == [newest.last, old.last]
 
 
 def test_the_serving_one_crashes_while_another_comes_up(
