@@ -10,8 +10,11 @@ from gateway import keys
 from gateway.clock import Clock
 from gateway.errors import StoreDown, Unauthorized
 from gateway.store.directory import KeyDirectory, Principal
+from gateway.store.errors import StoreUnavailable
+from gateway.store.second_look import SecondLook
 
 HELP = "send a valid API key as `Authorization: Bearer bh_live_…`"
+UNCHECKED = "keys can't be checked just now; try again"
 
 
 class Authenticator:
@@ -25,17 +28,25 @@ class Authenticator:
         self._pepper = pepper
         self._domain_key = domain_key
         self._domains: dict[str, str] = {}
+        self._second_look = SecondLook(directory, clock)
 
-    def principal(self, authorization: str) -> Principal:
-        """The caller. Raises Unauthorized, or StoreDown when keys can't be checked."""
+    async def principal(self, authorization: str) -> Principal:
+        """The caller, from memory if it's known there.
+
+        Raises Unauthorized, or StoreDown when keys can't be checked.
+        """
         scheme, _, secret = authorization.partition(" ")
         if not authorization:
             raise Unauthorized(f"no API key was sent; {HELP}", code="missing_api_key")
         if scheme.lower() != "bearer" or not keys.well_formed(secret.strip()):
             raise Unauthorized(f"the API key is not valid; {HELP}")
         if self._directory.is_blind(self._clock.now_us()):
-            raise StoreDown("keys can't be checked just now; try again")
-        found = self._directory.principal(keys.digest(self._pepper, secret.strip()))
+            raise StoreDown(UNCHECKED)
+        digest = keys.digest(self._pepper, secret.strip())
+        try:
+            found = self._directory.principal(digest) or await self._second_look.principal(digest)
+        except StoreUnavailable:
+            raise StoreDown(UNCHECKED) from None
         if found is None:
             raise Unauthorized(f"the API key is not valid; {HELP}")
         return found

@@ -7,12 +7,12 @@ from gateway.env import Env
 from gateway.store.directory import Principal
 
 
-def identify(env: Env, call: Call) -> Principal:
+async def identify(env: Env, call: Call) -> Principal:
     """The caller, noted for the request's log line. Raises as `Authenticator.principal` does.
 
     Raises OriginNotAllowed for a web page that the caller's tenant doesn't list.
     """
-    principal = env.auth.principal(call.header(b"authorization"))
+    principal = await env.auth.principal(call.header(b"authorization"))
     call.notes |= {
         "tenant": principal.tenant_id,
         "tenant_name": principal.tenant_name,

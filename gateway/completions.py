@@ -36,7 +36,7 @@ async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None
 
 
 async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
-    principal = identify(env, call)
+    principal = await identify(env, call)
     ask = decode(await call.body(env.limits.max_body_bytes))
     deployment = env.catalog.deployment(ask.model, env.clock.now_us())
     ask.model = deployment.id  # it may have been asked for by an alias

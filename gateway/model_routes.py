@@ -31,7 +31,7 @@ VIEWS = ("openai", "openrouter", "full")
 
 async def index(env: Env, call: Call) -> None:
     """The models that the caller may use, as `view` shows them; those that the filters leave."""
-    principal = identify(env, call)
+    principal = await identify(env, call)
     query = query_of(call, ("view", *FILTERS))
     view, filters = _view(env, query), filters_of(query)
     models = env.catalog.served_at(env.clock.now_us())
@@ -42,7 +42,7 @@ async def index(env: Env, call: Call) -> None:
 
 async def show(env: Env, call: Call) -> None:
     """One model, or its schema. Its id may hold slashes."""
-    principal = identify(env, call)
+    principal = await identify(env, call)
     name = call.scope["path"].removeprefix(PREFIX)
     try:
         model = env.catalog.deployment(name, env.clock.now_us())

@@ -25,7 +25,7 @@ CONTENT_TYPES = {"csv": b"text/csv; charset=utf-8", "jsonl": b"application/jsonl
 
 async def usage(env: Env, call: Call) -> None:
     """Usage by bucket and model. `start_time`, `end_time`, `bucket_width` as OpenAI's."""
-    principal = identify(env, call)
+    principal = await identify(env, call)
     query = query_of(call, {"start_time", "end_time", "bucket_width"})
     start, end = _period(query, env.clock.now_us())
     width = query.get("bucket_width", "1d")
@@ -41,7 +41,7 @@ async def usage(env: Env, call: Call) -> None:
 
 async def usage_export(env: Env, call: Call) -> None:
     """One row a request, as `format=csv` or `jsonl`, streamed."""
-    principal = identify(env, call)
+    principal = await identify(env, call)
     query = query_of(call, {"start_time", "end_time", "format"})
     start, end = _period(query, env.clock.now_us())
     fmt = query.get("format", "csv")

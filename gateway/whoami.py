@@ -15,7 +15,7 @@ US = 1_000_000
 
 async def whoami(env: Env, call: Call) -> None:
     """The caller, as the gateway knows it."""
-    principal = identify(env, call)
+    principal = await identify(env, call)
     async with call.watched():
         key = await read_in_thread(env.database, partial(key_of, key_id=principal.key_id))
     answer = {

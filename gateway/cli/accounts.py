@@ -1,4 +1,6 @@
-"""`bulkhead tenants` and `bulkhead keys`. A running gateway notices within a second."""
+"""`bulkhead tenants` and `bulkhead keys`. A running gateway takes a new key at once, and refuses a
+revoked one within a second.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ gateway that couldn't look for 5 s is blind: it must refuse, for a key may have 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Mapping
 from contextlib import suppress
@@ -57,6 +58,7 @@ class KeyDirectory:
         self._version: Version = (-1, -1)
         self._principals: Principals = MappingProxyType({})
         self._seen_at_us: int | None = None
+        self._looking = asyncio.Lock()  # an older look must not end after a newer one
 
     def principal(self, digest: bytes) -> Principal | None:
         """Whose live key has this digest."""
@@ -68,13 +70,14 @@ class KeyDirectory:
 
     async def refresh_if_changed(self) -> bool:
         """Look once; whether anything had changed. Raises StoreUnavailable."""
-        looked_at_us = self._clock.now_us()
-        found = await read_in_thread(self._path, self._read_if_changed)
-        self._seen_at_us = looked_at_us
-        if found is None:
-            return False
-        self._version, self._principals = found
-        return True
+        async with self._looking:
+            looked_at_us = self._clock.now_us()
+            found = await read_in_thread(self._path, self._read_if_changed)
+            self._seen_at_us = looked_at_us
+            if found is None:
+                return False
+            self._version, self._principals = found
+            return True
 
     async def watch(self, stop: Stop, interval_s: float = POLL_INTERVAL_S) -> None:
         """Look again and again until `stop` is set. A look that fails only makes us blinder."""

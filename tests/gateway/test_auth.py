@@ -53,9 +53,9 @@ async def door(tmp_path: Path) -> Door:
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 async def test_a_live_key_is_its_principal(door: Door, scheme: str) -> None:
-    found = door.auth.principal(f"{scheme} {door.secret}")
+    found = await door.auth.principal(f"{scheme} {door.secret}")
     assert found == Principal(door.key.tenant_id, "acme", door.key.id)
-    assert door.auth.principal(f"{scheme}  {door.secret} ") == found
+    assert await door.auth.principal(f"{scheme}  {door.secret} ") == found
 
 
 def bad_headers(secret: str) -> dict[str, str]:
@@ -86,9 +86,9 @@ def bad_headers(secret: str) -> dict[str, str]:
 async def test_every_bad_key_gets_the_same_answer(door: Door, name: str) -> None:
     header = bad_headers(door.secret)[name]
     with pytest.raises(Unauthorized) as told:
-        door.auth.principal(header)
+        await door.auth.principal(header)
     with pytest.raises(Unauthorized) as usual:
-        door.auth.principal("Bearer x")
+        await door.auth.principal("Bearer x")
     assert told.value.body() == usual.value.body()
     assert told.value.code == "invalid_api_key"
     assert told.value.row.status == 401
@@ -96,40 +96,40 @@ async def test_every_bad_key_gets_the_same_answer(door: Door, name: str) -> None
 
 async def test_no_key_at_all_is_told_as_such(door: Door) -> None:
     with pytest.raises(Unauthorized, match="no API key was sent") as told:
-        door.auth.principal("")
+        await door.auth.principal("")
     assert told.value.code == "missing_api_key"
 
 
 async def test_a_key_under_another_pepper_is_nobody_s(door: Door) -> None:
     other = Authenticator(door.directory, door.clock, b"other", DOMAIN_KEY)
     with pytest.raises(Unauthorized):
-        other.principal(f"Bearer {door.secret}")
+        await other.principal(f"Bearer {door.secret}")
 
 
 async def test_a_revoked_key_is_refused_once_the_directory_has_looked(door: Door) -> None:
     door.revoke(door.key)
     await door.directory.refresh_if_changed()
     with pytest.raises(Unauthorized):
-        door.auth.principal(f"Bearer {door.secret}")
+        await door.auth.principal(f"Bearer {door.secret}")
 
 
 async def test_a_blind_gateway_says_503_to_every_well_formed_key(door: Door) -> None:
     """A key may have been revoked meanwhile; and a wrong key must not learn that it is wrong."""
     door.clock.us += BLIND_AFTER_US
-    door.auth.principal(f"Bearer {door.secret}")
+    await door.auth.principal(f"Bearer {door.secret}")
     door.clock.us += 1
     for secret in (door.secret, keys.mint()):
         with pytest.raises(StoreDown) as told:
-            door.auth.principal(f"Bearer {secret}")
+            await door.auth.principal(f"Bearer {secret}")
         assert told.value.row.status == 503
     with pytest.raises(Unauthorized):
-        door.auth.principal("Bearer nonsense")
+        await door.auth.principal("Bearer nonsense")
 
 
 async def test_before_the_first_look_nobody_is_believed(tmp_path: Path) -> None:
     door = Door(tmp_path)
     with pytest.raises(StoreDown):
-        door.auth.principal(f"Bearer {door.secret}")
+        await door.auth.principal(f"Bearer {door.secret}")
 
 
 async def test_a_domain_is_a_stable_pseudonym_of_the_tenant(door: Door) -> None:
