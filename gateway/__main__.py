@@ -5,4 +5,4 @@ from __future__ import annotations
 from gateway.cli import main
 
 if __name__ == "__main__":
-    main(prog_name="bulkhead")
+    main()

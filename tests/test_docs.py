@@ -21,7 +21,7 @@ from gateway.admin.api import AdminApi
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
 from gateway.admin.status import Process
-from gateway.cli import main
+from gateway.cli.commands import main
 from gateway.v1 import ROUTES
 from runtime.config import cards, json_schema, sections
 from runtime.host.wire import HostRequest

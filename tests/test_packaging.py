@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.cli import main
+from gateway.cli.commands import main
 from gateway.cli.options import Exit
 from runtime.config.sections import ServerSettings
 from tests.stack import SOAK

@@ -1,34 +1,21 @@
-"""The `bulkhead` command."""
+"""The `bulkhead` command, from its first moment to its exit code.
+
+What it needs is imported once signals and streams are taken care of: nobody is shown a traceback
+for a Ctrl-C, a full disk or a pipe that has ended.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import sys
+from typing import NoReturn
 
-import click
-
-from gateway.cli.help import Sections
-from gateway.cli.lazily import Commands
-
-# Where each command is. Commands that share a module are told with one idea.
-MODULES = {
-    **dict.fromkeys(("dev", "serve", "gateway", "node"), "serving"),
-    **dict.fromkeys(("deploy", "rollback"), "deploy"),
-    **dict.fromkeys(("tenants", "keys"), "accounts"),
-    **{
-        name: name
-        for name in (
-            *("init", "check", "secret", "deployments"),
-            *("models", "usage", "whoami", "hosts", "tail", "doctor"),
-            *("backup", "restore", "migrate", "triggers", "completion"),
-        )
-    },
-}
-COMMANDS = Commands({name: f"gateway.cli.{module}" for name, module in MODULES.items()})
+from gateway.cli import signals, streams
 
 
-@click.group(
-    cls=Sections, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
-)
-@click.version_option(version("bulkhead"), "-V", "--version", prog_name="bulkhead")
-def main() -> None:
-    """Bulkhead: a self-hosted, multi-tenant LLM inference gateway."""
+def main() -> NoReturn:
+    """Run the command that this process was started with, and end the process."""
+    signals.end_at_once()
+    streams.prepare()
+    from gateway.cli import ending
+
+    sys.exit(ending.run())

@@ -17,6 +17,7 @@ import click
 from gateway.admin.key import BadAdminKey, NoAdminKey
 from gateway.backups.archive import BackupError
 from gateway.backups.restore import RestoreRefused
+from gateway.cli import signals
 from gateway.processes.workers import GatewayFailed
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.current import bring_up_to_date
@@ -63,6 +64,8 @@ class Exit(enum.IntEnum):
     IN_USE = 4
     UNREACHABLE = 5
     REFUSED = 6
+    INTERRUPTED = 130
+    TERMINATED = 143
 
 
 # Faults that a person can mend: told in their own words, without a traceback. The one table.
@@ -143,12 +146,13 @@ def whereabouts(command: F) -> F:
 
 
 def telling(command: F) -> F:
-    """Turns our own errors into one message and its exit code."""
+    """Turns our own errors into one message and its exit code, and signals into an end in order."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            with signals.in_order():
+                return command(*args, **kwargs)
         except BrokenPipeError:  # who reads us has had enough: click ends quietly
             raise
         except tuple(EXIT_CODES) as fault:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -69,10 +68,8 @@ def tail(  # noqa: PLR0913 - one argument an option
     try:
         for event in events(lambda: stream(admin_server(places), query), time.sleep):
             show(event)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):  # whoever reads us has had enough
         return
-    except BrokenPipeError:  # whoever read us has enough; nothing may be written at the exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def shown_as(form: str) -> Callable[[Event], None]:

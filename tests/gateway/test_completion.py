@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
+from gateway.cli.commands import main
 
 BASH = """
 source script.bash

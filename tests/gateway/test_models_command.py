@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import main
+from gateway.cli.commands import main
 from gateway.cli.models import per_million
 
 CONFIG = """

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
+from gateway.cli.commands import main
 from runtime import config_file
 from runtime.config.sections import FileSettings
 from runtime.settings import ConfigError, parse

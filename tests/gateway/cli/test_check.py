@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import main
+from gateway.cli.commands import main
 from tests.stack import BULKHEAD, REPO
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'

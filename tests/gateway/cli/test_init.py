@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import main
+from gateway.cli.commands import main
 from runtime.settings import load
 from tests.stack import REPO
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import main
+from gateway.cli.commands import main
 from runtime.config.vault import Vault
 from runtime.settings import load
 from tests.stack import BULKHEAD, REPO
