@@ -15,6 +15,8 @@ from engines.api import EngineError
 from engines.build.sources import SOURCES
 
 DTYPES = {"bfloat16": 2, "float32": 4}  # bytes an element
+KV_DTYPES = DTYPES | {"fp8_e4m3": 1}
+KV_SCALES = ("unit", "checkpoint")
 INTEGRITY = ("enforce", "observe", "off")
 
 
@@ -79,6 +81,7 @@ class EngineConfig:
 
     dtype: str = "bfloat16"  # of weights and activations
     kv_dtype: str = "bfloat16"
+    kv_scales: str = "unit"  # of FP8 pages: 1, as TensorRT-LLM runs them, or the checkpoint's
     kv_memory_bytes: int = 1 << 30
     page_size: int = 16  # tokens
     max_batch_tokens: int = 512  # the budget of one step
@@ -99,7 +102,7 @@ class EngineConfig:
 def page_bytes(model: ModelConfig, engine: EngineConfig) -> int:
     """Bytes that one page takes over all layers, K and V together."""
     elements = model.num_layers * model.num_kv_heads * model.head_dim * engine.page_size
-    return 2 * elements * DTYPES[engine.kv_dtype]
+    return 2 * elements * KV_DTYPES[engine.kv_dtype]
 
 
 def max_context(model: ModelConfig, engine: EngineConfig, num_pages: int) -> int:
@@ -133,11 +136,20 @@ def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     running, budget = (options.get(name, getattr(EngineConfig(), name)) for name in PAIR)
     if names.isdisjoint(PAIR) and running > budget:  # each running seq may need a token a step
         wrong.append((PAIR[0], f"option {PAIR[0]!r} may not exceed {PAIR[1]!r}"))
+    kv_dtype = options.get("kv_dtype", EngineConfig().kv_dtype)
+    if options.get("kv_scales") == "checkpoint" and kv_dtype in DTYPES:
+        reason = f"option 'kv_scales' is for kv_dtype 'fp8_e4m3', not {kv_dtype!r}"
+        wrong.append(("kv_scales", reason))
     return wrong
 
 
 PAIR = ("max_running", "max_batch_tokens")
-CHOICES = {"dtype": tuple(DTYPES), "kv_dtype": tuple(DTYPES), "integrity": INTEGRITY}
+CHOICES = {
+    "dtype": tuple(DTYPES),
+    "kv_dtype": tuple(KV_DTYPES),
+    "kv_scales": KV_SCALES,
+    "integrity": INTEGRITY,
+}
 
 
 def _fault(name: str, value: object, kinds: Mapping[str, type]) -> str | None:

@@ -23,8 +23,8 @@ from engines.api import (
 )
 from engines.embedded.batch import Batch, build
 from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, max_context
-from engines.embedded.kv import TORCH_DTYPES, PlainKv
-from engines.embedded.loader import load, revision
+from engines.embedded.kv import TORCH_DTYPES, KvCache
+from engines.embedded.loader import kv_scales, load, revision
 from engines.embedded.models.llama import Llama
 from engines.embedded.pages import PagePool
 from engines.embedded.prefix import KeyScope
@@ -44,7 +44,7 @@ def create(spec: EngineSpec) -> EmbeddedEngine:
     model = ModelConfig.from_folder(folder)
     torch.set_num_threads(config.threads)
     weights = load(folder, model, TORCH_DTYPES[config.dtype])
-    kv = PlainKv(model, config)
+    kv = KvCache(model, config, kv_scales(folder, model, config))
     runner = Runner(Llama(model, weights), kv, config.page_size)
     tables = Tables(
         PagePool(kv.num_pages),

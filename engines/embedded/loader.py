@@ -6,6 +6,7 @@ Told a folder in Hugging Face layout. Anything missing or misshapen is an Unsupp
 from __future__ import annotations
 
 import hashlib
+import math
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engines.embedded.config import ModelConfig, UnsupportedError
+from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
+from engines.embedded.kv import Scales
 from engines.embedded.layers.linear import Linear
 from engines.embedded.models.llama import LayerWeights, LlamaWeights
 
@@ -32,6 +34,20 @@ def load(folder: Path, config: ModelConfig, dtype: torch.dtype) -> LlamaWeights:
             norm=reader.vector("model.norm", hidden),
             head=Linear(head),
         )
+
+
+def kv_scales(folder: Path, model: ModelConfig, engine: EngineConfig) -> Scales:
+    """The scales of KV pages: all 1, or those that were calibrated with the checkpoint."""
+    if engine.kv_scales == "unit":
+        return Scales.unit(model.num_layers)
+    with ExitStack() as stack:
+        reader = _Reader(folder, stack, torch.float32)
+        attention = [f"model.layers.{i}.self_attn" for i in range(model.num_layers)]
+        names = [
+            f"{layer}.{of}" for of in ("k_proj.k_scale", "v_proj.v_scale") for layer in attention
+        ]
+        values = reader.scales(names)
+    return Scales(values[: model.num_layers], values[model.num_layers :])
 
 
 def revision(folder: Path) -> str:
@@ -88,6 +104,22 @@ class _Reader:
 
     def vector(self, name: str, size: int) -> Tensor:
         return self._tensor(f"{name}.weight", (size,))
+
+    def scales(self, names: list[str]) -> tuple[float, ...]:
+        """Single numbers, all of them or none."""
+        if missing := [name for name in names if name not in self._file_of]:
+            raise UnsupportedError(
+                f"the checkpoint has no KV scales: {', '.join(missing)} are missing; "
+                "option 'kv_scales' = \"unit\" needs none"
+            )
+        return tuple(self._scale(name) for name in names)
+
+    def _scale(self, name: str) -> float:
+        tensor: Tensor = self._file_of[name].get_tensor(name)
+        value = float(tensor) if tensor.numel() == 1 else math.nan
+        if not 0 < value < math.inf:
+            raise UnsupportedError(f"KV scale {name!r} is not one positive number")
+        return value
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name not in self._file_of:
