@@ -15,6 +15,8 @@ from msgspec import MsgspecError, json
 
 from runtime.host.process import HostSpec, Ready
 
+HOST: tuple[str, ...] = (sys.executable, "-m", "runtime.host")  # the command of a host process
+
 
 class StartFailed(Exception):
     """The host did not become ready; the message is its own reason."""
@@ -32,7 +34,7 @@ class Child:
         """Begin a process. Raises StartFailed when this machine has no room for one."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "runtime.host"),
+                *HOST,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=env,
