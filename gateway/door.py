@@ -19,10 +19,13 @@ log = structlog.get_logger()
 
 
 class Door:
-    """Lets requests in, or has them wait `patience_s` at most. Belongs to one event loop."""
+    """Lets requests in, or has them wait `patience_s` at most. Belongs to one event loop.
+
+    `patience_s` may be changed: whoever waits already has what it was when they came.
+    """
 
     def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._inside: set[str] = set()
         self._is_open = asyncio.Event()
         self._is_open.set()
@@ -60,7 +63,7 @@ class Door:
 
     async def _wait(self) -> None:
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self.patience_s):
                 while not self._is_open.is_set():  # it may have been shut again
                     await self._is_open.wait()
         except TimeoutError:

@@ -39,12 +39,13 @@ from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode, NodeAddress, RemoteNode
 from gateway.relay.placement import Placement
 from gateway.relay.relay import Relay
+from gateway.root import keyring_of
 from gateway.store.connection import DATABASE
 from gateway.store.current import bring_up_to_date
 from gateway.store.directory import KeyDirectory
 from gateway.store.hold import Use
 from gateway.store.writer import Writer
-from runtime import keyring, state
+from runtime import state
 from runtime.capability import Signer
 from runtime.config.route_patterns import compile_routes
 from runtime.node.node import CAPABILITY_LABEL
@@ -53,7 +54,7 @@ from runtime.settings import Settings
 log = structlog.get_logger()
 
 LOCK_WAIT_S = 10.0
-RESTORE_S = 30.0  # beyond a drain, for requests to wait until a restore has put the store back
+RESTORE_S = 30.0  # beyond a drain, for a restore to put the store back
 REPORT_THREADS = 4
 
 
@@ -67,6 +68,7 @@ class Parts:
     hosts: HostDirectory
     placement: Placement
     attached: AttachedServers
+    door: Door
     ledger: Ledger
     signer: Signer
     salt_key: bytes
@@ -102,7 +104,11 @@ class Parts:
         )
 
     async def keep(self, settings: Settings, env: Env) -> None:
-        """Reach what these settings, in force by now, name, and nothing else. Answers may end."""
+        """Reach what these settings, in force by now, name, and nothing else. Answers may end.
+
+        Whoever comes during a restore waits as long as they say.
+        """
+        self.door.patience_s = _patience_s(settings)
         self.hosts.keep(_nodes(settings))
         connect_s = settings.file.relay.connect_s
         await self.attached.keep(way_to(model, connect_s) for model in env.catalog)
@@ -114,12 +120,12 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
 
     A worker's parent owns the store; a process without one does so itself.
     """
-    root = keyring.load(settings.state_dir, settings.root_secret)
+    root = keyring_of(settings.state_dir, settings.root_secret)
     database = settings.state_dir / DATABASE
     async with AsyncExitStack() as stack:
         if not is_worker:
             stack.enter_context(await _own_store(settings))
-        use, door = Use(database), Door(settings.file.server.drain_s + RESTORE_S)
+        use, door = Use(database), Door(_patience_s(settings))
         await take(use)
         stack.callback(use.let_go)
         await to_thread.run_sync(bring_up_to_date, database)
@@ -153,6 +159,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             hosts=hosts,
             placement=placement,
             attached=attached,
+            door=door,
             ledger=ledger,
             signer=Signer(root.derive(CAPABILITY_LABEL)),
             salt_key=root.derive("cache-salt"),
@@ -161,6 +168,11 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             in_flight=InFlight(),
             pulse=Pulse(),
         )
+
+
+def _patience_s(settings: Settings) -> float:
+    """A restore may take a drain, and then the store is put back."""
+    return settings.file.server.drain_s + RESTORE_S
 
 
 def _nodes(settings: Settings) -> list[NodeAddress]:

@@ -67,6 +67,19 @@ async def test_waiting_is_bounded() -> None:
     await door.emptied()
 
 
+async def test_who_comes_after_a_change_of_patience_waits_no_longer_than_that() -> None:
+    door = Door(30)
+    door.shut()
+    before = asyncio.ensure_future(door.enter("a"))
+    await asyncio.sleep(0)
+    door.patience_s = 0.01
+    with pytest.raises(StoreUnavailable):
+        await door.enter("b")
+    assert not before.done()
+    door.open()
+    await before
+
+
 class Gateway:
     """A gateway's share in the store, and what it was asked to do, in order."""
 

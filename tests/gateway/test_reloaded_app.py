@@ -15,13 +15,15 @@ import pytest
 import uvicorn
 from msgspec import structs
 
+from gateway import parts
 from gateway.app import create_app
 from gateway.demo import demo_key
 from gateway.store.connection import DATABASE, open_for_writing
+from gateway.store.hold import held
 from gateway.store.migrate import migrate
 from runtime import keyring
 from runtime.config.models import ModelSettings
-from runtime.config.sections import FileSettings, LimitSettings
+from runtime.config.sections import FileSettings, LimitSettings, ServerSettings
 from runtime.deploy.reload import Apply
 from runtime.host.process import HostServer
 from runtime.settings import Settings
@@ -56,8 +58,8 @@ def answering(text: str, go: asyncio.Event) -> Any:
     return answer
 
 
-def settings_for(state_dir: Path, server: Upstream, **changes: Any) -> Settings:
-    model = ModelSettings(id="m", engine="openai", url=f"{server.url}/v1")
+def settings_for(state_dir: Path, served: Upstream, **changes: Any) -> Settings:
+    model = ModelSettings(id="m", engine="openai", url=f"{served.url}/v1")
     file = FileSettings(models=(model,), **changes)
     return Settings(file=file, config_path="", state_dir=state_dir, dev=True)
 
@@ -100,6 +102,17 @@ def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
+@asynccontextmanager
+async def restoring(database: Path) -> AsyncIterator[None]:
+    """The store is another's meanwhile, as during a restore."""
+    holding = held(database, 30)
+    await asyncio.to_thread(holding.__enter__)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(holding.__exit__, None, None, None)
+
+
 async def said(http: httpx.AsyncClient) -> str:
     answer = await http.post("/completions", json=BODY)
     assert answer.status_code == 200, answer.text
@@ -136,6 +149,27 @@ async def test_the_connections_of_a_server_that_stays_are_kept(state_dir: Path) 
             await apply(settings_for(state_dir, one, limits=LimitSettings(wall_s=60)), 2)
             assert await said(http) == "one"
             assert one.connections == 1
+
+
+async def test_requests_wait_for_a_restore_as_long_as_the_settings_in_force_say(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain and what a restore takes beyond; of the deployment that counts by then."""
+    monkeypatch.setattr(parts, "RESTORE_S", 0.01)
+    async with upstream(answering("one", asyncio.Event())) as one:
+        patient = settings_for(state_dir, one, server=ServerSettings(drain_s=600))
+        hasty = settings_for(state_dir, one, server=ServerSettings(drain_s=0.01))
+        async with serving(patient) as (http, apply):
+            assert await said(http) == "one"
+            await apply(hasty, 2)
+            async with restoring(state_dir / DATABASE):
+                answer = await http.post("/completions", json=BODY)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (
+                503,
+                "store_unavailable",
+            )
+            await apply(patient, 3)
+            assert await said(http) == "one", "it waits until the gateway has its share again"
 
 
 async def test_settings_that_can_t_be_applied_change_nothing(state_dir: Path) -> None:
