@@ -15,10 +15,8 @@ def query_of(call: Call, known: Collection[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:
-            expected = ", ".join(sorted(known))
-            raise BadRequest(
-                f"{name[:64]}: unknown parameter; known are {expected}", param=name[:64]
-            )
+            expected = f"known are {', '.join(sorted(known))}" if known else "this route takes none"
+            raise BadRequest(f"{name[:64]}: unknown parameter; {expected}", param=name[:64])
         if name in found:
             raise BadRequest(f"{name}: may be sent only once", param=name)
         found[name] = value

@@ -17,10 +17,12 @@ from gateway.admin import filters, reads
 from gateway.admin.guard import Guard, answer, on_bug, on_problem
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
-from gateway.admin.problems import BadParameter, NoSuchRoute, Problem, WrongMethod
+from gateway.admin.problems import NoSuchModel, NoSuchRoute, Problem, WrongMethod
+from gateway.admin.query import single
 from gateway.admin.status import Process, status
 from gateway.admin.tail import Tail
 from gateway.store.connection import DATABASE
+from runtime.config.models import ModelSettings
 from runtime.settings import Settings
 
 
@@ -79,21 +81,29 @@ class AdminApi:
         data = [{"object": "model", **msgspec.to_builtins(model)} for model in found.models]
         data += [
             {"object": "model", "id": model.id, "state": "attached", "url": model.url}
-            for model in self._settings().file.models
-            if model.engine == "openai"
+            for model in self._attached()
         ]
         return JSONResponse({"object": "list", "data": data, "deployment": found.deployment})
+
+    def _attached(self) -> list[ModelSettings]:
+        return [model for model in self._settings().file.models if model.engine == "openai"]
 
     async def restart(self, request: Request) -> Response:
         """Forget a model's failures and replace its hosts, one by one."""
         _no_query(request)
         model = request.path_params["model"]
+        for attached in self._attached():
+            if attached.id == model:
+                raise NoSuchModel(
+                    f"{model!r} is attached: its server is {attached.url}, and there are no hosts "
+                    "of ours to replace; restart that server itself"
+                )
         await self._node.restart(model)
         return JSONResponse({"object": "restart", "model": model}, 202)
 
     async def requests(self, request: Request) -> Response:
         """The last requests, from the ledger."""
-        after, limit = reads.page_of(dict(request.query_params))
+        after, limit = reads.page_of(request.query_params.multi_items())
         database = self._settings().state_dir / DATABASE
         return JSONResponse(await reads.requests(database, after, limit))
 
@@ -108,8 +118,7 @@ class AdminApi:
 
 
 def _no_query(request: Request) -> None:
-    for name in request.query_params:
-        raise BadParameter(f"{name[:64]}: unknown parameter; this route takes none")
+    single(request.query_params.multi_items(), ())
 
 
 async def on_http_error(request: Request, fault: Exception) -> Response:

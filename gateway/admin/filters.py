@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from gateway.admin.problems import BadParameter
+from gateway.admin.query import single
 from gateway.events import Result
 
+NUMBER = r"[0-9]*\.?[0-9]+(e-?[0-9]{1,3})?"
 RESULTS: tuple[str, ...] = get_args(Result)
 
 
@@ -48,10 +51,7 @@ class Filter:
 def parse(query: Sequence[tuple[str, str]]) -> Filter:
     """The filter in a query string: `status` may be repeated. Raises BadParameter."""
     known = ("status", "model", "tenant", "search", "sampling_rate")
-    given = dict(query)
-    for name in given:
-        if name not in known:
-            raise BadParameter(f"{name[:64]}: unknown parameter; known are {', '.join(known)}")
+    given = single(query, known, repeatable=("status",))
     results = [value for name, value in query if name == "status"]
     if wrong := [value for value in results if value not in RESULTS]:
         raise BadParameter(f"status: expected {', '.join(RESULTS)}, found {wrong[0][:64]!r}")
@@ -65,10 +65,7 @@ def parse(query: Sequence[tuple[str, str]]) -> Filter:
 
 
 def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
+    rate = float(text) if re.fullmatch(NUMBER, text) else -1.0
     if not 0 < rate <= 1:
         raise BadParameter(f"sampling_rate: expected more than 0, up to 1, found {text[:64]!r}")
     return rate

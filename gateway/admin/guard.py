@@ -56,7 +56,10 @@ class Guard:
 
     def _check(self, headers: Headers) -> None:
         """Raises WrongHost or Unauthorized."""
-        if not is_ours(headers.get("host", ""), self._names):
+        hosts = headers.getlist("host")
+        if len(hosts) > 1:
+            raise WrongHost("there are several Host headers; send one")
+        if not is_ours("".join(hosts), self._names):
             raise WrongHost(
                 "the Host header names neither this machine nor the listener's host; "
                 "add the name to admin.names if it is yours"
@@ -78,10 +81,10 @@ def is_ours(host: str, names: Collection[str]) -> bool:
     if name in names:
         return True
     try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        address = ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
     except ValueError:
         return False
-    return True
+    return not getattr(address, "scope_id", None)  # fe80::1%x: what follows may be anything
 
 
 def answer(problem: Problem, request_id: str) -> Response:

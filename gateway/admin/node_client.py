@@ -36,7 +36,7 @@ class NodeClient:
         """Forget a model's failures and replace its hosts, losing no request."""
         answer = await self._ask("POST", f"/models/{quote(model, safe='')}/restart")
         if answer.status_code == 404:
-            raise NoSuchModel(f"no host of ours serves {model[:128]!r}; see GET /admin/v1/models")
+            raise NoSuchModel(f"no host of ours serves {model[:128]!r}; see `bulkhead hosts list`")
 
     async def _ask(
         self, method: str, path: str, wait_s: float = 0.0, query: dict[str, str] | None = None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gateway.admin.problems import BadParameter, StoreUnreachable
+from gateway.admin.query import Pairs, single
 from gateway.store.errors import StoreError
 from gateway.store.reader import read_in_thread
 
 MAX_LIMIT = 100
+RECORD = r"ur_[0-9A-Z]{1,32}"
 NEWEST = "~"  # sorts after every id
 
 
@@ -47,15 +50,17 @@ async def tenants(database: Path) -> dict[str, Any]:
     return _page(await _read(database, query), has_more=False)
 
 
-def page_of(given: dict[str, str]) -> tuple[str, int]:
+def page_of(query: Pairs) -> tuple[str, int]:
     """`after` and `limit` of a query string. Raises BadParameter."""
-    for name in given:
-        if name not in ("after", "limit"):
-            raise BadParameter(f"{name[:64]}: unknown parameter; known are after, limit")
-    text = given.get("limit", "20")
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_LIMIT):
+    given = single(query, ("after", "limit"))
+    text, after = given.get("limit", "20"), given.get("after")
+    if not (re.fullmatch(r"[1-9][0-9]{0,2}", text) and int(text) <= MAX_LIMIT):
         raise BadParameter(f"limit: expected 1 to {MAX_LIMIT}, found {text[:64]!r}")
-    return given.get("after", NEWEST), int(text)
+    if after is not None and not re.fullmatch(RECORD, after):
+        raise BadParameter(
+            f"after: expected a record's id, as the last_id of a page, found {after[:64]!r}"
+        )
+    return after or NEWEST, int(text)
 
 
 def moment(us: int | None) -> str | None:

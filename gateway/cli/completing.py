@@ -6,7 +6,7 @@ What can't be read has no completions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -60,12 +60,13 @@ def live_keys(context: click.Context) -> Found:
 @completer
 def model_ids(context: click.Context) -> Found:
     """The models of the configuration."""
-    places = _places(context)
-    settings, _ = config.load(
-        places.config, places.state_dir, env=places.env, variables=places.variables
-    )
-    for model in settings.file.models:
-        yield model.id, model.engine
+    return _models(context)
+
+
+@completer
+def host_model_ids(context: click.Context) -> Found:
+    """Those of them that have hosts of ours: not those of attached servers."""
+    return [(name, engine) for name, engine in _models(context) if engine != "openai"]
 
 
 @completer
@@ -81,6 +82,15 @@ def deployment_numbers(context: click.Context) -> Found:
     """The deployments that are kept."""
     for deployment in Deployments(locate(_places(context)).state_dir).history():
         yield str(deployment.number), deployment.message or f"{deployment.at:%Y-%m-%d %H:%M}"
+
+
+def _models(context: click.Context) -> Iterator[tuple[str, str]]:
+    places = _places(context)
+    settings, _ = config.load(
+        places.config, places.state_dir, env=places.env, variables=places.variables
+    )
+    for model in settings.file.models:
+        yield model.id, model.engine
 
 
 def _places(context: click.Context) -> Places:

@@ -46,6 +46,10 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 DRAINING = "draining"
 FOR_THE_BODY = (400, 413, 422)  # statuses by which a server refuses what it was sent
+REMEDIES = {  # where a server refuses a field that we add
+    "cache_salt": "set the model's cache_salt = false",
+    "stream_options": "attach a server that takes it: else no stream tells its usage",
+}
 TURN_TOKENS = 16  # a chat template's, at most, around each message
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
 ID_PREFIX = {"chat": "chatcmpl", "completion": "cmpl"}
@@ -168,8 +172,8 @@ class Relay:
         if code == DRAINING and may_move:
             return None
         if reply.status in FOR_THE_BODY and (field := _added(errand, message)):
-            setting = "cache_salt = false" if field == "cache_salt" else "extra_body"
-            log.error("upstream_refuses_our_field", host=errand.host_id, field=field, set=setting)
+            todo = REMEDIES.get(field, "change the model's extra_body")
+            log.error("upstream_refuses_our_field", host=errand.host_id, field=field, todo=todo)
             raise UpstreamFailed("the engine failed; the operator has been told")
         raise refusal_of(code, message, reply.status, param=errand.param)
 
@@ -267,8 +271,12 @@ def _added(errand: Errand, message: str) -> str:
     deployment = errand.deployment
     if not deployment.is_attached:
         return ""
-    ours = {*deployment.extra_body, *(("cache_salt",) if deployment.cache_salt else ())}
-    added = sorted(ours - errand.ask.engine_body().keys())
+    ask, ours = errand.ask, set(deployment.extra_body)
+    if deployment.cache_salt:
+        ours.add("cache_salt")
+    if ask.stream and not ask.include_usage:
+        ours.add("stream_options")
+    added = sorted(ours - ask.engine_body().keys())
     return next((field for field in added if re.search(rf"\b{re.escape(field)}\b", message)), "")
 
 

@@ -162,16 +162,37 @@ async def test_salts_are_equal_for_a_tenant_and_differ_between_tenants() -> None
         assert server.asked[-1].header("authorization") is None
 
 
-@pytest.mark.parametrize("field", ["cache_salt", "cache_prompt"])
-async def test_a_refusal_of_a_field_of_ours_is_not_the_client_s(field: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("cache_salt", {}),
+        ("cache_prompt", {}),
+        ("stream_options", {"stream": True}),
+        ("stream_options", {"stream": True, "stream_options": {"include_usage": False}}),
+    ],
+)
+async def test_a_refusal_of_a_field_of_ours_is_not_the_client_s(
+    field: str, asked: dict[str, Any]
+) -> None:
     async def refuses(exchange: Exchange) -> None:
         await exchange.reply_json(400, {"error": {"message": f"{field}: unknown parameter"}})
 
     model = {"extra_body": {"cache_prompt": False}}
     async with upstream(refuses) as server, relaying() as relay:
+        given = errand(server, model=model, **asked)
         with pytest.raises(UpstreamFailed) as caught:
-            await relay.whole(errand(server, model=model))
+            await (collect(relay, given) if asked else relay.whole(given))
         assert field not in caught.value.message
+
+
+async def test_but_of_one_that_the_client_sent_it_is() -> None:
+    async def refuses(exchange: Exchange) -> None:
+        await exchange.reply_json(400, {"error": {"message": "stream_options: unknown"}})
+
+    async with upstream(refuses) as server, relaying() as relay:
+        given = errand(server, stream=True, stream_options={"include_usage": True})
+        with pytest.raises(BadRequest, match="stream_options"):
+            await collect(relay, given)
 
 
 @pytest.mark.parametrize(

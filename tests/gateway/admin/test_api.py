@@ -97,7 +97,8 @@ async def test_a_restart_reaches_the_node_with_the_models_whole_name(desk: Conso
         answer = await http.post("/admin/v1/models/@cf/echo/restart")
         assert (answer.status_code, answer.json()["model"]) == (202, "@cf/echo")
         is_problem(await http.post("/admin/v1/models/nobody/restart"), "model-not-found")
-        is_problem(await http.post("/admin/v1/models/far/restart"), "model-not-found")
+        far = is_problem(await http.post("/admin/v1/models/far/restart"), "model-not-found")
+        assert "attached: its server is http://far.example/v1" in far["detail"]
         wrong = await http.get("/admin/v1/models/@cf/echo/restart")
         is_problem(wrong, "method-not-allowed")
         assert wrong.headers["allow"] == "POST"
@@ -180,10 +181,26 @@ async def test_an_empty_page(desk: Console) -> None:
         "requests?limit=0",
         "requests?limit=101",
         "requests?limit=x",
+        "requests?limit=007",
+        "requests?limit=000000001999999999",
+        "requests?limit=5&limit=5",
+        "requests?limit=",
+        "requests?after=",
+        "requests?after=x",
+        "requests?after=~",
+        "requests?after=ur_01%0A",
+        "requests?after=%ff",
+        "requests?after=ur_01&after=ur_02",
         "requests?limit=٣",
         "requests?before=1",
         "hosts?x=1",
         "status?x=1",
+        "tenants?x",
+        "tail?model=a&model=b",
+        "tail?search=",
+        "tail?sampling_rate=0_1",
+        "tail?sampling_rate=%201",
+        "tail?sampling_rate=٣",
         "tail?status=bad",
         "tail?colour=red",
         "tail?sampling_rate=0",
@@ -231,6 +248,9 @@ async def test_a_bug_is_500_without_details(desk: Console, monkeypatch: pytest.M
         ("127.0.0.1.evil.example", False),
         ("", False),
         ("[::1", False),
+        ("[fe80::1%x]", False),
+        ("fe80::1%evil.example", False),
+        ("[fe80::1]:8788", True),
     ],
 )
 async def test_only_names_of_ours_are_answered(desk: Console, host: str, is_ours: bool) -> None:
@@ -240,6 +260,26 @@ async def test_only_names_of_ours_are_answered(desk: Console, host: str, is_ours
         assert answer.status_code == 200
     else:
         is_problem(answer, "wrong-host")
+
+
+async def test_two_host_headers_are_refused_whichever_is_first(desk: Console) -> None:
+    for hosts in (("127.0.0.1", "evil.example"), ("evil.example", "127.0.0.1")):
+        given = [(b"host", host.encode()) for host in hosts]
+        given.append((b"authorization", f"Bearer {desk.key}".encode()))
+        scope = {
+            "type": "http", "method": "GET", "path": "/admin/v1/tenants", "query_string": b"",
+            "headers": given, "http_version": "1.1", "raw_path": b"", "scheme": "http",
+        }  # fmt: skip
+        sent: list[Any] = []
+
+        async def send(message: Any, sent: list[Any] = sent) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await desk.app(scope, receive, send)
+        assert sent[0]["status"] == 421, sent
 
 
 async def test_no_page_can_ask_or_read_whatever_tenants_list(desk: Console) -> None:
