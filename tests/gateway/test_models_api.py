@@ -379,7 +379,8 @@ async def test_the_schema_of_a_model_whatever_its_name(tmp_path: Path) -> None:
                 for part in ("input", "output", "stream"):
                     jsonschema.Draft202012Validator.check_schema(parts[part])
         assert (await gate.http.get("/v1/models/plain")).status_code == 404
-        refused = await gate.http.get("/v1/models/plain/schema?view=x")
+        assert (await gate.http.get("/v1/models/plain/schema?x=1")).status_code == 400
+        refused = await gate.http.get("/v1/models/own/schema?view=x")
         assert refused.status_code == 400
         assert "view: unknown parameter; this route takes none" in refused.text
         assert (await gate.http.get("/v1/models/nope/schema")).status_code == 404
