@@ -6,15 +6,16 @@ The ledger waits for the disk, so its folder must not lie in memory.
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.load import Target
-from benchmarks.process import ROOT, Child, child, free_port, python
+from benchmarks.process import ROOT, Child, ChildFailed, child, free_port, python
 from engines.build.fetch import fetch
 
 SCRATCH = ROOT / ".bulkhead" / "bench"
@@ -29,10 +30,23 @@ class Served:
     url: str  # ends in /v1
     key: str
     child: Child
+    places: tuple[str, ...]  # options that name its configuration and its state
 
-    def target(self, path: str) -> Target:
-        """A route of its, with the demo tenant's key."""
-        return Target(self.url, path, {"authorization": f"Bearer {self.key}"})
+    def target(self, path: str, key: str = "") -> Target:
+        """A route of its, with this key or the demo tenant's."""
+        return Target(self.url, path, {"authorization": f"Bearer {key or self.key}"})
+
+    def new_tenant(self, name: str, keys: int = 1) -> list[str]:
+        """Keys of a new tenant. The gateway knows them within a second."""
+        self._command("tenants", "create", name)
+        return [self._command("keys", "create", name).strip() for _ in range(keys)]
+
+    def _command(self, *words: str) -> str:
+        command = [*python("gateway", *words), *self.places]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ChildFailed(f"{' '.join(words)}: {done.stderr}")
+        return done.stdout
 
 
 def model_folder() -> Path:
@@ -41,17 +55,23 @@ def model_folder() -> Path:
 
 
 @contextmanager
-def bulkhead(config: str, *, core: int | None = None) -> Iterator[Served]:
-    """Serve what `config` (TOML) says, in a state folder of its own, until the block is left."""
+def bulkhead(
+    config: str, *, core: int | None = None, program: Sequence[str] = ("gateway",)
+) -> Iterator[Served]:
+    """Serve what `config` (TOML) says, in a state folder of its own, until the block is left.
+
+    `program`: what stands for `bulkhead`, as a module and its first arguments.
+    """
     SCRATCH.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
         path = Path(folder) / "bulkhead.toml"
         path.write_text(config)
-        places = [f"--config={path}", f"--state={folder}/state", f"--port={free_port()}"]
-        places += [f"--admin-port={free_port()}"]
-        with child(python("gateway", "dev", *places), "BULKHEAD_API_KEY=", core=core) as served:
+        places = (f"--config={path}", f"--state={folder}/state")
+        ports = (f"--port={free_port()}", f"--admin-port={free_port()}")
+        command = python(*program, "dev", *places, *ports)
+        with child(command, "BULKHEAD_API_KEY=", core=core) as served:
             url = served.printed("BULKHEAD_URL=")
-            yield Served(f"{url}/v1", served.printed("BULKHEAD_API_KEY="), served)
+            yield Served(f"{url}/v1", served.printed("BULKHEAD_API_KEY="), served, places)
 
 
 def fsync_ms() -> float:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from benchmarks.report import percentile
+from runtime.wire import KEEP_ALIVE
 
 TAIL_BYTES = 4096  # of an answer, kept: its usage is at the end
 OUTPUT = re.compile(rb'"completion_tokens": ?(\d+)')
@@ -161,7 +162,7 @@ class Connection(asyncio.Protocol):
             self._is_stream = value.startswith(b"text/event-stream")
 
     def on_body(self, body: bytes) -> None:
-        if self._is_stream and (events := body.count(b"\n\n")):
+        if self._is_stream and (events := body.count(b"\n\n") - body.count(KEEP_ALIVE)):
             assert self._sample is not None
             self._sample.arrivals += [self._now] * events
         self._tail = (self._tail + body)[-TAIL_BYTES:]
@@ -200,8 +201,8 @@ async def closed_loop(
         connection = Connection()
         while time.perf_counter() < stop and next(left, None) is not None:
             if not connection.is_open:
-                connection = await _connect(target)
-            samples.append(await _ask(connection, target.request(next(bodies)), patience_s))
+                connection = await connect(target)
+            samples.append(await ask(connection, target.request(next(bodies)), patience_s))
             if not keep_alive:
                 connection.close()
         connection.close()
@@ -210,7 +211,7 @@ async def closed_loop(
     return Run(samples, time.perf_counter() - began)
 
 
-async def _connect(target: Target) -> Connection:
+async def connect(target: Target) -> Connection:
     """A new connection; one that isn't open if nobody listens."""
     try:
         loop = asyncio.get_running_loop()
@@ -221,7 +222,8 @@ async def _connect(target: Target) -> Connection:
     return connection
 
 
-async def _ask(connection: Connection, request: bytes, patience_s: float) -> Sample:
+async def ask(connection: Connection, request: bytes, patience_s: float) -> Sample:
+    """One request over it; its `error` says what went wrong."""
     began = time.perf_counter()
     if not connection.is_open:
         return Sample(began, ended=began, error="no connection")
