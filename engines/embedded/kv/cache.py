@@ -72,7 +72,10 @@ class KvCache:
 
     def copy(self, sources: Tensor, targets: Tensor) -> None:
         """Make each page of `targets` equal to that of `sources`, int64, over all layers."""
-        self._bytes.index_copy_(0, targets, self._bytes.index_select(0, sources))
+        # All are read before any is written; page by page, since index_copy_ goes byte by byte.
+        found = self._bytes.index_select(0, sources)
+        for target, page in zip(targets.tolist(), found, strict=True):
+            self._bytes[target].copy_(page)
 
     def zero(self, pages: Tensor) -> None:
         """Make these pages, int64, all zero bits."""

@@ -1,18 +1,43 @@
 """Attention over pages: all decode rows at once, prefill chunks row by row.
 
 Told the arrays of a batch and a KvCache. Every row attends to its own block table and no other.
+A token's K and V are read back from its page also in the step that computes them, so that an answer
+doesn't depend on how its prompt was cut, whatever the pages make of the numbers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from engines.embedded.batch import Batch
 from engines.embedded.kv import KvCache
+
+Ints = NDArray[np.int64]
+
+
+class Rows(Protocol):
+    """What attention looks at of a `batch.Batch`."""
+
+    @property
+    def slot_mapping(self) -> Ints: ...
+    @property
+    def block_tables(self) -> Ints: ...
+    @property
+    def context_lens(self) -> Ints: ...
+    @property
+    def query_lens(self) -> Ints: ...
+    @property
+    def num_pages(self) -> Ints: ...
+    @property
+    def last_tokens(self) -> Ints: ...
+    @property
+    def num_decodes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +52,7 @@ class _PrefillRow:
 class PagedAttention:
     """The attention of one step, shared by all layers."""
 
-    def __init__(self, kv: KvCache, batch: Batch, page_size: int) -> None:
+    def __init__(self, kv: KvCache, batch: Rows, page_size: int) -> None:
         self._kv = kv
         self._slots = torch.from_numpy(batch.slot_mapping)
         block_tables = torch.from_numpy(batch.block_tables)  # the same memory, no copy
@@ -39,7 +64,7 @@ class PagedAttention:
         # [rows, 1, tokens], added to the scores
         self._decode_bias = torch.zeros(unseen.shape).masked_fill_(unseen, -torch.inf)[:, None]
         self._prefills = [
-            _prefill_row(batch, block_tables, row) for row in range(n, len(batch.chunks))
+            _prefill_row(batch, block_tables, row) for row in range(n, len(batch.query_lens))
         ]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -77,7 +102,7 @@ class PagedAttention:
         return mixed[0].transpose(0, 1).flatten(1)
 
 
-def _prefill_row(batch: Batch, block_tables: Tensor, row: int) -> _PrefillRow:
+def _prefill_row(batch: Rows, block_tables: Tensor, row: int) -> _PrefillRow:
     query_len, context_len = int(batch.query_lens[row]), int(batch.context_lens[row])
     last = int(batch.last_tokens[row]) + 1
     mask = None
