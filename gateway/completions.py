@@ -76,7 +76,7 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
             if ready:
                 await call.event(ready)
                 meter.handed_over()
-    env.pulse.note(entry.errand.deployment.id, meter.pace())
+    env.pulse.note(entry.tenant_id, entry.errand.deployment.id, meter.pace())
     await entry.settle()
     await call.end((tail if entry.errand.ask.include_usage else b"") + DONE)
 

@@ -36,6 +36,11 @@ class Entry:
         self.meter = meter
         self.errand = errand
 
+    @property
+    def tenant_id(self) -> str:
+        """Whose request it is."""
+        return self._opening.tenant_id
+
     async def __aenter__(self) -> Entry:
         try:
             self._record = await self._ledger.open(self._opening)

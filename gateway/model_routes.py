@@ -33,7 +33,7 @@ async def index(env: Env, call: Call) -> None:
     """The models that the caller may use, as `view` shows them; those that the filters leave."""
     principal = await identify(env, call)
     query = query_of(call, ("view", *FILTERS))
-    view, filters = _view(env, query), filters_of(query)
+    view, filters = _view(env, principal, query), filters_of(query)
     models = env.catalog.served_at(env.clock.now_us())
     shown = [one for model in models for one in _names(env, principal, model)]
     data = [view(one) for one in shown if filters.fit(one)]
@@ -51,7 +51,7 @@ async def show(env: Env, call: Call) -> None:
             raise
         await _schema(env, call, name.removesuffix(SCHEMA))
         return
-    view = _view(env, query_of(call, ("view",)))
+    view = _view(env, principal, query_of(call, ("view",)))
     call.extra |= model.notices
     await _send(call, view(_shown(env, principal, model, name)))
 
@@ -66,14 +66,15 @@ async def _schema(env: Env, call: Call, name: str) -> None:
     )
 
 
-def _view(env: Env, query: dict[str, str]) -> Callable[[Shown], Record]:
+def _view(env: Env, principal: Principal, query: dict[str, str]) -> Callable[[Shown], Record]:
     name = query.get("view")
     if name == "openai":
         return openai
     if name == "openrouter":
         return openrouter
     if name == "full":
-        return lambda shown: whole(shown) | {"health": health(env, shown.deployment)}
+        tenant_id = principal.tenant_id
+        return lambda shown: whole(shown) | {"health": health(env, tenant_id, shown.deployment)}
     if name is not None:
         raise BadRequest(f"view: {name[:64]!r} is none of {', '.join(VIEWS)}", param="view")
     return whole

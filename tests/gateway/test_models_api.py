@@ -260,6 +260,8 @@ async def test_the_full_view_tells_of_health_from_what_this_process_saw(tmp_path
         health = (await models(gate, "?view=full"))["there-latest"]["health"]
         assert 0 < health["ttft_p50"] < 60
         assert health["tps_p50"] > 0
+        theirs = (await models(gate, "?view=full", tenant="contracted"))["@cf/there"]["health"]
+        assert theirs == {"status": None, "ttft_p50": None, "tps_p50": None}, "it asked nothing"
 
 
 @pytest.mark.parametrize(
