@@ -25,12 +25,13 @@ from gateway.processes.worker import Worker
 from gateway.v1 import V1
 from runtime import logs, settings as config
 from runtime.deploy import reload
-from runtime.deploy.running import Sign
+from runtime.deploy.running import Sign, Trouble
 from runtime.settings import Settings
 
 log = structlog.get_logger()
 
 
+Tell = Callable[[dict[str, Trouble]], None]
 Following = Callable[[reload.Apply], AbstractAsyncContextManager[None]]
 
 
@@ -40,13 +41,21 @@ async def staying(_: reload.Apply) -> AsyncIterator[None]:
     yield
 
 
+def keep_to_itself(_: dict[str, Trouble]) -> None:
+    """Nobody is told."""
+
+
 def create_app(
-    settings: Settings, following: Following = staying, worker: Worker | None = None
+    settings: Settings,
+    following: Following = staying,
+    worker: Worker | None = None,
+    tell: Tell = keep_to_itself,
 ) -> ASGIApp:
     """The gateway as an ASGI app: `/v1` straight to its routes, everything else by Starlette.
 
     Inside `following` it is told of the settings that come after these. A `worker` has a parent
-    that owns the store, and that tells it when to end.
+    that owns the store, and that tells it when to end. The app's own part is to `tell` of its
+    attached servers.
     """
     v1 = V1()
     current = settings
@@ -55,6 +64,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with open_parts(settings, is_worker=worker is not None) as parts:
+            parts.attached.troubles.on_change = tell
             v1.env = env = parts.env(settings)
             logs.set_level(settings.file.observability.level)
 
@@ -107,7 +117,8 @@ def from_parent(parent: Parent) -> ASGIApp:
     state_dir, dev = config.parent_said()
     sign = Sign(state_dir, "gateway", dev=dev)
     start = reload.load_current(state_dir, dev=dev)
-    app = create_app(start.settings, partial(reload.following, start, sign), Worker(parent))
+    following = partial(reload.following, start, sign)
+    app = create_app(start.settings, following, Worker(parent), sign.tell)
     # What is loaded now stays: leave it out of collections, which cost a tenth of a request.
     gc.collect()
     gc.freeze()

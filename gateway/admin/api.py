@@ -23,6 +23,7 @@ from gateway.admin.status import Process, status
 from gateway.admin.tail import Tail
 from gateway.store.connection import DATABASE
 from runtime.config.models import ModelSettings
+from runtime.deploy.running import running
 from runtime.settings import Settings
 
 
@@ -72,18 +73,33 @@ class AdminApi:
         _no_query(request)
         found = await self._node.hosts()
         data = [{"object": "host", **msgspec.to_builtins(host)} for host in found.hosts]
-        return JSONResponse({"object": "list", "data": data, "deployment": found.deployment})
+        told = {"deployment": found.deployment, "attached": await self._servers()}
+        return JSONResponse({"object": "list", "data": data} | told)
 
     async def models(self, request: Request) -> Response:
         """The models: those of the node's pools, and those of attached servers."""
         _no_query(request)
         found = await self._node.hosts()
         data = [{"object": "model", **msgspec.to_builtins(model)} for model in found.models]
-        data += [
-            {"object": "model", "id": model.id, "state": "attached", "url": model.url}
+        data += [{"object": "model"} | server for server in await self._servers()]
+        return JSONResponse({"object": "list", "data": data, "deployment": found.deployment})
+
+    async def _servers(self) -> list[dict[str, object]]:
+        """The attached servers by model, and what went wrong with each last, if anything did."""
+        settings = self._settings()
+        processes = await to_thread.run_sync(running, settings.state_dir)
+        told = {model: one for process in processes for model, one in process.troubles.items()}
+        return [
+            {
+                "id": model.id,
+                "state": "attached",
+                "url": model.url,
+                "is_down": one.is_down if (one := told.get(model.id)) else False,
+                "reason": one.reason if one else "",
+                "failed_at": one.at if one else None,
+            }
             for model in self._attached()
         ]
-        return JSONResponse({"object": "list", "data": data, "deployment": found.deployment})
 
     def _attached(self) -> list[ModelSettings]:
         return [model for model in self._settings().file.models if model.engine == "openai"]

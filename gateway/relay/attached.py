@@ -13,6 +13,7 @@ from typing import NamedTuple
 from gateway.catalog.catalog import Deployment
 from gateway.relay.placement import Place
 from gateway.relay.transport import Transport
+from gateway.relay.troubles import Troubles
 from runtime.config.models import ClientTls
 from runtime.tls.contexts import Followed
 
@@ -41,6 +42,7 @@ class AttachedServers:
     def __init__(self) -> None:
         self._transports: dict[Way, Transport] = {}
         self._places: dict[tuple[str, Way], Place] = {}
+        self.troubles = Troubles()
 
     def place(self, deployment: Deployment, connect_s: float) -> Place:
         """Where requests to this deployment go. Opens nothing by itself."""
@@ -60,7 +62,9 @@ class AttachedServers:
         A request of before, that has yet to be sent, may still open one of them again. It is then
         let go the next time.
         """
-        gone = self._transports.keys() - set(ways)
+        kept = set(ways)
+        self.troubles.keep({way.url for way in kept})
+        gone = self._transports.keys() - kept
         self._places = {key: place for key, place in self._places.items() if key[1] not in gone}
         for way in gone:
             await self._transports.pop(way).retire()

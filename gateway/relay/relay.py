@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import structlog
@@ -21,6 +19,7 @@ import structlog
 from gateway.catalog.catalog import Deployment
 from gateway.errors import Unavailable, UpstreamFailed, UpstreamTimeout
 from gateway.relay.attached import AttachedServers
+from gateway.relay.extra_fields import IN_EXTRA_BODY, REMEDIES, extra_fields, refused_field
 from gateway.relay.placement import Line, Place, Placement
 from gateway.relay.sse import (
     BadFrame,
@@ -46,10 +45,6 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 DRAINING = "draining"
 FOR_THE_BODY = (400, 413, 422)  # statuses by which a server refuses what it was sent
-REMEDIES = {  # where a server refuses a field that we add
-    "cache_salt": "set the model's cache_salt = false",
-    "stream_options": "attach a server that takes it: else no stream tells its usage",
-}
 TURN_TOKENS = 16  # a chat template's, at most, around each message
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
 ID_PREFIX = {"chat": "chatcmpl", "completion": "cmpl"}
@@ -127,6 +122,7 @@ class Relay:
                     return
         except (Broken, BadFrame) as fault:
             raise _broken(errand, str(fault)) from None
+        self._note(errand, "an answer broke off: no end of the stream was sent")
         raise _broken(errand, "the stream ended before the answer did")
 
     async def whole(self, errand: Errand) -> Whole:
@@ -148,7 +144,8 @@ class Relay:
             try:
                 async with AsyncExitStack() as stack:
                     if reply := await self._sent(stack, errand, place):
-                        yield reply
+                        with self._noting(errand):
+                            yield reply
                         return
             finally:
                 line.leave(place, tokens)
@@ -158,24 +155,50 @@ class Relay:
         """The answer of this place; None if it has run nothing, and another may be asked."""
         may_move = not errand.deployment.is_attached
         try:
-            async with self._deadline(self._settings.first_byte_s):
-                exchange = place.transport.send(*self._request(errand, place))
-                reply = await stack.enter_async_context(exchange)
+            with self._noting(errand):
+                async with self._deadline(self._settings.first_byte_s):
+                    exchange = place.transport.send(*self._request(errand, place))
+                    reply = await stack.enter_async_context(exchange)
         except ConnectFailed as fault:
             if may_move:
                 return None
+            server = errand.deployment
+            self._attached.troubles.unreachable(server.id, server.url, str(fault))
             raise _unreachable(errand, str(fault)) from None
+        if errand.deployment.is_attached:
+            self._attached.troubles.answered(errand.deployment.url)
         if reply.status == 200:
             return reply
         async with self._deadline(self._settings.idle_s):
             code, message = await _read_refusal(errand, reply)
         if code == DRAINING and may_move:
             return None
-        if reply.status in FOR_THE_BODY and (field := _added(errand, message)):
-            todo = REMEDIES.get(field, "change the model's extra_body")
+        is_theirs = reply.status in FOR_THE_BODY
+        if is_theirs and (field := refused_field(errand.deployment, errand.ask, message)):
+            todo = REMEDIES.get(field, IN_EXTRA_BODY)
             log.error("upstream_refuses_our_field", host=errand.host_id, field=field, todo=todo)
+            self._note(errand, f"it refuses the field {field}: {todo}")
             raise UpstreamFailed("the engine failed; the operator has been told")
+        if not is_theirs:
+            self._note(errand, f"it answers {reply.status} {code[:64]}".rstrip())
         raise refusal_of(code, message, reply.status, param=errand.param)
+
+    @contextmanager
+    def _noting(self, errand: Errand) -> Iterator[None]:
+        """A server that breaks off, or is silent, in here is remembered for it."""
+        try:
+            yield
+        except (Broken, BadFrame, UpstreamTimeout) as fault:
+            self._note(errand, f"an answer broke off: {fault}")
+            raise
+        except UpstreamFailed:
+            self._note(errand, "an answer ended in an error event")
+            raise
+
+    def _note(self, errand: Errand, reason: str) -> None:
+        """Remember what went wrong with a server that we reached."""
+        if errand.deployment.is_attached:
+            self._attached.troubles.failed(errand.deployment.id, errand.deployment.url, reason)
 
     def _line(self, deployment: Deployment) -> Line:
         line = self._placement.line(deployment.id)
@@ -194,7 +217,7 @@ class Relay:
         deployment, body = errand.deployment, errand.ask.engine_body()
         headers = {"content-type": "application/json", REQUEST_ID: errand.request_id}
         if deployment.is_attached:
-            body |= self._foreign_fields(errand)
+            body |= extra_fields(deployment, errand.ask, self._salt(errand.domain))
             if deployment.api_key:
                 headers["authorization"] = f"Bearer {deployment.api_key}"
         else:
@@ -203,19 +226,8 @@ class Relay:
         url = place.base_url + PATHS[errand.ask.operation]
         return "POST", url, headers, msgspec.json.encode(body)
 
-    def _foreign_fields(self, errand: Errand) -> dict[str, Any]:
-        """What another server is told beside the client's own fields; the operator's win."""
-        deployment, ask = errand.deployment, errand.ask
-        fields: dict[str, Any] = {
-            "model": deployment.upstream_model,
-            "max_tokens": ask.max_tokens or deployment.default_max_tokens,
-        }
-        if ask.stream:
-            fields["stream_options"] = {"include_usage": True}
-        if deployment.cache_salt:
-            salt = hmac.new(self._salt_key, errand.domain.encode(), hashlib.sha256)
-            fields["cache_salt"] = salt.hexdigest()
-        return fields | dict(deployment.extra_body)
+    def _salt(self, domain: str) -> str:
+        return hmac.new(self._salt_key, domain.encode(), hashlib.sha256).hexdigest()
 
     def _reader(self, errand: Errand) -> Read:
         if errand.deployment.is_attached:
@@ -260,24 +272,10 @@ def _broken(errand: Errand, reason: str) -> UpstreamFailed:
 
 
 def _unreachable(errand: Errand, reason: str) -> Unavailable:
-    log.warning(
+    log.debug(  # for each request; `troubles` warns once
         "upstream_unreachable", request_id=errand.request_id, host=errand.host_id, reason=reason
     )
     return Unavailable("the model's engine can't be reached just now; try again")
-
-
-def _added(errand: Errand, message: str) -> str:
-    """The field that a refusal is about if no client sent it, but our configuration; else ""."""
-    deployment = errand.deployment
-    if not deployment.is_attached:
-        return ""
-    ask, ours = errand.ask, set(deployment.extra_body)
-    if deployment.cache_salt:
-        ours.add("cache_salt")
-    if ask.stream and not ask.include_usage:
-        ours.add("stream_options")
-    added = sorted(ours - ask.engine_body().keys())
-    return next((field for field in added if re.search(rf"\b{re.escape(field)}\b", message)), "")
 
 
 async def _read_refusal(errand: Errand, reply: Reply) -> tuple[str, str]:

@@ -22,6 +22,14 @@ Role = Literal["node", "gateway"]
 PREFIX = "runs-"
 
 
+class Trouble(Struct, frozen=True, kw_only=True):
+    """What went wrong last with a server attached by URL, as a gateway knows."""
+
+    reason: str
+    at: float  # unix seconds
+    is_down: bool  # it hasn't been reached since it began
+
+
 class Running(Struct, frozen=True, kw_only=True):
     """A process, as it shows itself."""
 
@@ -32,6 +40,7 @@ class Running(Struct, frozen=True, kw_only=True):
     change: int = 0  # how far it has followed; see Current
     fault: str = ""  # why it doesn't run what it should by that
     lacks: tuple[str, ...] = ()  # secrets, if these alone are why
+    troubles: dict[str, Trouble] = {}  # by model
 
 
 class Sign:
@@ -48,6 +57,11 @@ class Sign:
     ) -> None:
         """It has looked at `current`, and runs `number`: the same, unless there is a fault."""
         self._show(number=number, change=current.change, fault=fault, lacks=lacks)
+
+    def tell(self, troubles: dict[str, Trouble]) -> None:
+        """It knows this of the attached servers. Raises OSError."""
+        if self._file is not None and troubles != self.shown.troubles:
+            self._show(troubles=troubles)
 
     def close(self) -> None:
         """It ends."""

@@ -366,3 +366,42 @@ async def test_leaving_a_stream_closes_its_connection() -> None:
         await anext(stream)
         await stream.aclose()
         await asyncio.wait_for(closed.wait(), 2)
+
+
+TROUBLES: dict[str, tuple[Any, str]] = {
+    "a refused key": (lambda e: e.reply_json(401, {"error": {"code": "bad_key"}}), "401 bad_key"),
+    "a failure": (lambda e: e.reply(500, b"oops"), "answers 500"),
+    "a cut": (lambda e: e.events(text("a")), "no end of the stream"),
+    "an error event": (lambda e: e.events({"error": {"message": "m"}}), "ended in an error event"),
+    "no answer": (lambda e: e.send(b"HTTP/1.1 200"), "broke off"),
+    "our field": (
+        lambda e: e.reply_json(400, {"error": {"message": "cache_salt?"}}),
+        "refuses the field cache_salt",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+async def test_the_operator_is_told_what_went_wrong_last(name: str) -> None:
+    answer, reason = TROUBLES[name]
+
+    async def answers(exchange: Exchange) -> None:
+        await answer(exchange)
+        exchange.close()
+
+    async with upstream(answers) as server, relaying() as relay:
+        with pytest.raises(Refusal):
+            await collect(relay, errand(server, stream=True))
+        last = relay._attached.troubles._last["ours"]
+        assert reason in last.reason
+        assert last.url == f"{server.url}/v1"
+
+
+async def test_what_a_client_did_wrong_is_no_trouble_of_the_server_s() -> None:
+    async def refuses(exchange: Exchange) -> None:
+        await exchange.reply_json(400, {"error": {"message": "too hot"}})
+
+    async with upstream(refuses) as server, relaying() as relay:
+        with pytest.raises(BadRequest):
+            await relay.whole(errand(server))
+        assert relay._attached.troubles._last == {}

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 from msgspec import json
@@ -20,6 +21,7 @@ from gateway import keys
 from gateway.admin.api import AdminApi
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
+from gateway.admin.problems import TABLE
 from gateway.admin.status import Process
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate
@@ -103,3 +105,16 @@ def scripted_node(restarted: list[str]) -> ASGIApp:
             Route("/models/{model:path}/restart", restart, methods=["POST"]),
         ]
     )
+
+
+def is_problem(answer: httpx.Response, name: str) -> dict[str, Any]:
+    """RFC 9457, every member there, and the status of the table."""
+    body: dict[str, Any] = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert set(body) == {"type", "title", "status", "detail", "instance"}
+    row = next(row for row in TABLE.values() if row.name == name)
+    assert body["type"] == f"urn:bulkhead:problem:{name}"
+    assert body["status"] == answer.status_code == row.status
+    assert body["instance"] == answer.headers["x-request-id"]
+    assert answer.headers["cache-control"] == "no-store"
+    return body

@@ -6,16 +6,14 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from gateway import keys
 from gateway.admin import reads
-from gateway.admin.problems import TABLE
 from gateway.store.connection import DATABASE, open_for_writing
-from tests.gateway.admin.console import Console, console
+from runtime.deploy.running import Sign, Trouble
+from tests.gateway.admin.console import Console, console, is_problem
 
 ROUTES = [
     ("GET", "/admin/v1/status"),
@@ -34,19 +32,6 @@ ROUTES = [
 async def desk(tmp_path: Path) -> AsyncIterator[Console]:
     async with console(tmp_path) as found:
         yield found
-
-
-def is_problem(answer: httpx.Response, name: str) -> dict[str, Any]:
-    """RFC 9457, every member there, and the status of the table."""
-    body: dict[str, Any] = answer.json()
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert set(body) == {"type", "title", "status", "detail", "instance"}
-    row = next(row for row in TABLE.values() if row.name == name)
-    assert body["type"] == f"urn:bulkhead:problem:{name}"
-    assert body["status"] == answer.status_code == row.status
-    assert body["instance"] == answer.headers["x-request-id"]
-    assert answer.headers["cache-control"] == "no-store"
-    return body
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -89,7 +74,24 @@ async def test_hosts_and_models(desk: Console) -> None:
         "id": "far",
         "state": "attached",
         "url": "http://far.example/v1",
+        "is_down": False,
+        "reason": "",
+        "failed_at": None,
     }
+    assert hosts["attached"] == [{k: v for k, v in attached.items() if k != "object"}]
+
+
+async def test_what_went_wrong_with_an_attached_server_is_told_with_its_time(
+    desk: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    sign = Sign(desk.settings.state_dir, "gateway", dev=False)
+    sign.tell({"far": Trouble(reason="it answers 401", at=17.5, is_down=False)})
+    async with desk.client() as http:
+        (server,) = (await http.get("/admin/v1/hosts")).json()["attached"]
+    sign.close()
+    sign.tell({})
+    assert (server["id"], server["reason"], server["failed_at"]) == ("far", "it answers 401", 17.5)
 
 
 async def test_a_restart_reaches_the_node_with_the_models_whole_name(desk: Console) -> None:
@@ -230,56 +232,6 @@ async def test_a_bug_is_500_without_details(desk: Console, monkeypatch: pytest.M
         answer = await http.get("/admin/v1/tenants")
     is_problem(answer, "internal-error")
     assert "canary" not in answer.text
-
-
-@pytest.mark.parametrize(
-    ("host", "is_ours"),
-    [
-        ("localhost", True),
-        ("LOCALHOST:8788", True),
-        ("localhost.", True),
-        ("127.0.0.1:8788", True),
-        ("[::1]:8788", True),
-        ("[::1]", True),
-        ("192.0.2.7", True),  # an address can't be rebound
-        ("console.example:8788", True),
-        ("evil.example", False),
-        ("localhost.evil.example", False),
-        ("127.0.0.1.evil.example", False),
-        ("", False),
-        ("[::1", False),
-        ("[fe80::1%x]", False),
-        ("fe80::1%evil.example", False),
-        ("[fe80::1]:8788", True),
-    ],
-)
-async def test_only_names_of_ours_are_answered(desk: Console, host: str, is_ours: bool) -> None:
-    async with desk.client(host=host) as http:
-        answer = await http.get("/admin/v1/tenants")
-    if is_ours:
-        assert answer.status_code == 200
-    else:
-        is_problem(answer, "wrong-host")
-
-
-async def test_two_host_headers_are_refused_whichever_is_first(desk: Console) -> None:
-    for hosts in (("127.0.0.1", "evil.example"), ("evil.example", "127.0.0.1")):
-        given = [(b"host", host.encode()) for host in hosts]
-        given.append((b"authorization", f"Bearer {desk.key}".encode()))
-        scope = {
-            "type": "http", "method": "GET", "path": "/admin/v1/tenants", "query_string": b"",
-            "headers": given, "http_version": "1.1", "raw_path": b"", "scheme": "http",
-        }  # fmt: skip
-        sent: list[Any] = []
-
-        async def send(message: Any, sent: list[Any] = sent) -> None:
-            sent.append(message)
-
-        async def receive() -> Any:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        await desk.app(scope, receive, send)
-        assert sent[0]["status"] == 421, sent
 
 
 async def test_no_page_can_ask_or_read_whatever_tenants_list(desk: Console) -> None:
