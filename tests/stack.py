@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class Stack:
     lines: list[str] = field(default_factory=list)
     tls: ssl.SSLContext | Path | None = None  # it serves HTTPS; how we call it, or whom to believe
     options: tuple[str, ...] = ()
+    program: Sequence[str] = tuple(BULKHEAD)  # what is started in place of `bulkhead`
     admin_port: int = field(default_factory=free_port)
 
     @property
@@ -84,7 +85,7 @@ class Stack:
         port += ["--admin-port", str(self.admin_port)]
         with self.log.open("a") as stderr:
             self.process = subprocess.Popen(
-                [*BULKHEAD, self.command, *self._places, *port, *self.options, *options],
+                [*self.program, self.command, *self._places, *port, *self.options, *options],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -179,11 +180,12 @@ def running(
     *,
     tls: ssl.SSLContext | Path | None = None,
     options: tuple[str, ...] = (),
+    program: Sequence[str] = tuple(BULKHEAD),
 ) -> Iterator[Stack]:
     """A stack in `folder`, ended and all its processes with it."""
     (folder / "bulkhead.toml").write_text(config)
     stack = Stack(folder / "bulkhead.toml", folder / "state", free_port(), command)
-    stack.tls, stack.options = tls, options
+    stack.tls, stack.options, stack.program = tls, options, program
     try:
         stack.start()
         yield stack
