@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import httpx
+import msgspec
 
 from gateway import address
 from gateway.address import Address
 from gateway.admin import key as admin_key
-from gateway.cli.options import Declined, Places, Refused, Unreachable, locate
+from gateway.cli.options import Declined, Places, Refused, Stranger, Unreachable, locate
+from gateway.live.words import clean
 from runtime import settings as config
 from runtime.config.place import Caller
 
 TIMEOUT_S = 10.0
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """An answer as far as we know it, and the whole of it."""
+
+    told: T
+    document: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +39,34 @@ class Server:
     tls: ssl.SSLContext | bool = True
 
     def client(self, timeout_s: float = TIMEOUT_S) -> httpx.Client:
-        """For calls of our own."""
+        """For calls of our own. Raises Unreachable if it is no URL, Refused if it is no key."""
+        if not (self.key.isascii() and self.key.isprintable()):
+            raise Refused("the key holds characters that no key has")
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
-        return httpx.Client(
-            base_url=self.url, headers=headers, timeout=timeout_s, verify=self.tls, trust_env=False
-        )
+        try:
+            return httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=timeout_s,
+                verify=self.tls,
+                trust_env=False,
+            )
+        except httpx.InvalidURL as fault:
+            raise Unreachable(f"{self.url} is no URL ({fault})") from None
 
-    def ask(self, method: str, path: str, **query: str | int) -> dict[str, Any]:
-        """The JSON of an answer. Raises Unreachable, Refused or Declined."""
+    def ask(self, method: str, path: str, kind: type[T], **query: str | int) -> Answer[T]:
+        """What is answered. Raises Unreachable, Stranger, Refused or Declined."""
         try:
             with self.client() as http:
                 answer = http.request(method, path, params=query)
-                check(answer, self.url)
-                found = answer.json()
         except httpx.HTTPError as fault:
             raise unreachable(self.url, fault) from None
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise Declined(f"{self.url} answers, but not as Bulkhead does")
-        return found
+        check(answer, self.url)
+        document = decoded(answer.content)
+        try:
+            return Answer(msgspec.convert(document, kind), document)
+        except msgspec.ValidationError:
+            raise stranger(self.url) from None
 
 
 def admin_server(places: Places) -> Server:
@@ -98,15 +118,25 @@ def check(answer: httpx.Response, url: str) -> None:
 
 def reason(answer: httpx.Response) -> str:
     """An error's own words: a problem's detail, or the message of an error object."""
-    try:
-        body = answer.json()
-    except ValueError:
-        return answer.reason_phrase
+    body = decoded(answer.content)
     if not isinstance(body, dict):
         return answer.reason_phrase
     error = body.get("error")
     told = error.get("message") if isinstance(error, dict) else body.get("detail")
-    return str(told or answer.reason_phrase)
+    return clean(str(told or answer.reason_phrase))
+
+
+def decoded(content: bytes | str) -> Any:
+    """A JSON document, or None for what is none."""
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def stranger(url: str) -> Stranger:
+    """What to say of an answer that makes no sense."""
+    return Stranger(f"what answers at {url} isn't a Bulkhead, or one of another version")
 
 
 def unreachable(url: str, fault: httpx.HTTPError) -> Unreachable:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 from urllib.parse import quote
 
 import click
 
 from gateway.cli.accounts import as_json
+from gateway.cli.answers import Host, Hosts, PoolModel, PoolModels, Restart
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.completing import host_model_ids
 from gateway.cli.options import Places, places, table
@@ -46,23 +46,24 @@ def list_hosts(watch: bool, as_json: bool, places: Places) -> None:
 def restart_hosts(model: str, places: Places) -> None:
     """Replace MODEL's hosts, and forget its failures. No request is lost."""
     server = admin_server(places)
-    server.ask("POST", f"/admin/v1/models/{quote(model)}/restart")
+    server.ask("POST", f"/admin/v1/models/{quote(model)}/restart", Restart)
     click.echo(f"The hosts of {model} are being replaced; see `bulkhead hosts list --watch`.")
 
 
 def show(server: Server, *, as_json: bool, over: bool = False) -> None:
     """Ask once and print; `over` what was printed before, if this is a terminal."""
-    models = server.ask("GET", "/admin/v1/models")["data"]
-    found = server.ask("GET", "/admin/v1/hosts")["data"]
+    models = server.ask("GET", "/admin/v1/models", PoolModels)
+    found = server.ask("GET", "/admin/v1/hosts", Hosts)
     if as_json:
-        click.echo(json.dumps({"models": models, "hosts": found}))
+        documents = {"models": models.document["data"], "hosts": found.document["data"]}
+        click.echo(json.dumps(documents))
         return
     if over:
         click.clear()
-    click.echo(as_text(models, found, time.time()))
+    click.echo(as_text(models.told.data, found.told.data, time.time()))
 
 
-def as_text(models: list[dict[str, Any]], hosts: list[dict[str, Any]], now: float) -> str:
+def as_text(models: list[PoolModel], hosts: list[Host], now: float) -> str:
     """Two tables. `now`: unix seconds."""
     told = table([model_row(model, now) for model in models], MODEL_HEADING)
     if hosts:
@@ -74,31 +75,31 @@ MODEL_HEADING = ("MODEL", "STATE", "HOSTS", "RUNNING", "WAITING", "FAILURES", "W
 HOST_HEADING = ("HOST", "MODEL", "STATE", "FOR", "PID", "RUNNING", "MEMORY")
 
 
-def model_row(model: dict[str, Any], now: float) -> tuple[str, ...]:
+def model_row(model: PoolModel, now: float) -> tuple[str, ...]:
     """One model."""
-    if model["state"] == "attached":
-        return (model["id"], "attached", NOTHING, NOTHING, NOTHING, NOTHING, model["url"])
-    again = model["retry_at"] - now
+    if model.state == "attached":
+        return (model.id, "attached", NOTHING, NOTHING, NOTHING, NOTHING, model.url)
+    again = model.retry_at - now
     return (
-        model["id"],
-        model["state"].replace("_", " "),
-        f"{model['hosts']}/{model['max_hosts']}",
-        str(model["in_flight"]),
-        str(model["waiting"]),
-        str(model["failures"]),
-        cut(clean(model["reason"]), MAX_REASON_LEN)
+        model.id,
+        model.state.replace("_", " "),
+        f"{model.hosts}/{model.max_hosts}",
+        str(model.in_flight),
+        str(model.waiting),
+        str(model.failures),
+        cut(clean(model.reason), MAX_REASON_LEN)
         + (f" (again in {span(again)})" if again > 0 else ""),
     )
 
 
-def host_row(host: dict[str, Any], now: float) -> tuple[str, ...]:
+def host_row(host: Host, now: float) -> tuple[str, ...]:
     """One host."""
     return (
-        host["id"],
-        host["model"],
-        host["state"],
-        span(now - host["since"]) if host["since"] else NOTHING,
-        str(host["pid"] or NOTHING),
-        str(host["in_flight"]),
-        amount(host["rss_bytes"]),
+        host.id,
+        host.model,
+        host.state,
+        span(now - host.since) if host.since else NOTHING,
+        str(host.pid or NOTHING),
+        str(host.in_flight),
+        amount(host.rss_bytes),
     )

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 import click
+import msgspec
 
 from gateway.catalog.catalog import US, catalog_of
 from gateway.catalog.facts import facts_of
@@ -15,6 +16,7 @@ from gateway.catalog.filters import filters_of
 from gateway.catalog.schema import endpoint_schemas
 from gateway.catalog.views import Shown, whole
 from gateway.cli.accounts import as_json
+from gateway.cli.answers import Body, Catalog, Endpoint, Endpoints, Kind, Model
 from gateway.cli.calling import Server
 from gateway.cli.completing import model_ids
 from gateway.cli.options import Declined, Places, peek, places, table
@@ -27,7 +29,7 @@ from runtime.settings import Settings
 
 Record = dict[str, Any]
 
-HEADING = ("MODEL", "TASK", "CONTEXT", "INPUT/1M", "CACHED/1M", "OUTPUT/1M", "", "STATUS")
+HEADING = ("MODEL", "TASK", "CONTEXT", "INPUT/1M", "CACHED/1M", "OUTPUT/1M", "IN", "STATUS")
 
 
 @click.group()
@@ -48,9 +50,14 @@ def list_models(search: str, task: str | None, as_json: bool, places: Places) ->
     """All models, an alias after its model."""
     query = {"q": search} | ({"task": task} if task else {})
     server = gateway_of(places)
-    found = server.ask("GET", "/v1/models", **query)["data"] if server else offline(places, query)
+    if server:
+        answer = server.ask("GET", "/v1/models", Catalog, **query)
+        found, documents = answer.told.data, answer.document["data"]
+    else:
+        documents = offline(places, query)
+        found = msgspec.convert(documents, list[Model])
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(documents))
     else:
         click.echo(table([row(model) for model in found], HEADING))
 
@@ -63,7 +70,8 @@ def schema(model: str, as_json: bool, places: Places) -> None:
     """What MODEL's endpoints take and give."""
     server = gateway_of(places)
     if server:
-        found = server.ask("GET", f"/v1/models/{quote(model, safe='/@')}/schema")["endpoints"]
+        path = f"/v1/models/{quote(model, safe='/@')}/schema"
+        found = server.ask("GET", path, Endpoints).document["endpoints"]
     else:
         settings = peek(places)
         try:
@@ -75,9 +83,9 @@ def schema(model: str, as_json: bool, places: Places) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
-    for path, parts in found.items():
+    for path, endpoint in msgspec.convert(found, dict[str, Endpoint]).items():
         click.echo(f"POST {path}\n")
-        click.echo(table(fields(parts["input"]), ("FIELD", "TAKES", "")) + "\n")
+        click.echo(table(fields(endpoint.input.body), ("FIELD", "TAKES", "")) + "\n")
     click.echo("The whole of it, as JSON Schema, with answers and events: --json")
 
 
@@ -104,57 +112,55 @@ def shown_by(settings: Settings) -> list[Shown]:
     ]
 
 
-def row(model: Record) -> tuple[str, ...]:
+def row(model: Model) -> tuple[str, ...]:
     """A model for people."""
-    price = model["pricing"]
-    status = model["lifecycle"]["status"]
-    if model["shutdown_date"]:
-        status += f", until {model['shutdown_date']}"
+    status = model.lifecycle.status
+    if model.shutdown_date:
+        status += f", until {model.shutdown_date}"
     return (
-        f"{model['id']} (= {model['alias_of']})" if model["alias_of"] else model["id"],
-        model["task"],
-        str(model["context_length"] or "-"),
-        per_million(price["prompt"]),
-        per_million(price["input_cache_read"]),
-        per_million(price["completion"]),
-        model["pricing_currency"],
+        f"{model.id} (= {model.alias_of})" if model.alias_of else model.id,
+        model.task,
+        str(model.context_length or "-"),
+        per_million(model.pricing.prompt),
+        per_million(model.pricing.input_cache_read),
+        per_million(model.pricing.completion),
+        model.pricing_currency,
         status,
     )
 
 
-def per_million(per_token: str) -> str:
+def per_million(per_token: Decimal) -> str:
     """A price as the config writes it."""
-    return f"{(Decimal(per_token) * US).normalize():f}"
+    return f"{(per_token * US).normalize():f}"
 
 
-def fields(schema: Record) -> list[tuple[str, str, str]]:
+def fields(body: Body) -> list[tuple[str, str, str]]:
     """A body's fields for people, those that no engine honours last."""
-    body = schema["$defs"][schema["$ref"].rpartition("/")[2]]
-    required = body["required"]
     named = sorted(
-        body["properties"].items(), key=lambda field: (field[0] not in required, "enum" in field[1])
+        body.properties.items(),
+        key=lambda field: (field[0] not in body.required, field[1].enum is not None),
     )
-    return [(name, told(kind), "required" if name in required else "") for name, kind in named]
+    return [(name, told(kind), "required" if name in body.required else "") for name, kind in named]
 
 
-def told(kind: Record) -> str:
+def told(kind: Kind) -> str:
     """A type in a few words."""
-    if "enum" in kind:
-        values = [json.dumps(value) for value in kind["enum"] if value is not None]
+    if kind.enum is not None:
+        values = [json.dumps(value) for value in kind.enum if value is not None]
         return f"nothing, or {' or '.join(values)}" if values else "nothing"
-    if "anyOf" in kind:
-        return " or ".join(told(one) for one in kind["anyOf"] if one.get("type") != "null")
-    if "$ref" in kind:
-        return str(kind["$ref"].rpartition("/")[2])
-    if kind.get("type") == "array":
-        return f"list of {told(kind.get('items', {}))}"
-    return str(kind.get("type", "anything")) + bounds(kind)
+    if kind.any_of:
+        return " or ".join(told(one) for one in kind.any_of if one.type != "null")
+    if kind.ref:
+        return kind.ref.rpartition("/")[2]
+    if kind.type == "array":
+        return f"list of {told(kind.items or Kind())}"
+    return kind.type + bounds(kind)
 
 
-def bounds(kind: Record) -> str:
+def bounds(kind: Kind) -> str:
     """Of a number that has both."""
-    if "maximum" not in kind:
+    if kind.maximum is None:
         return ""
-    if "exclusiveMinimum" in kind:
-        return f" over {kind['exclusiveMinimum']}, to {kind['maximum']}"
-    return f" {kind['minimum']} to {kind['maximum']}"
+    if kind.exclusive_minimum is not None:
+        return f" over {kind.exclusive_minimum}, to {kind.maximum}"
+    return "" if kind.minimum is None else f" {kind.minimum} to {kind.maximum}"

@@ -46,6 +46,10 @@ class Unreachable(Exception):
     """What a command has to ask doesn't answer. The message says where it was looked for."""
 
 
+class Stranger(Exception):
+    """What answers isn't a Bulkhead. The message says which address."""
+
+
 class Refused(Exception):
     """The other side doesn't accept our key."""
 
@@ -76,6 +80,7 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     StateInUse: Exit.IN_USE,
     PortInUse: Exit.IN_USE,
     Unreachable: Exit.UNREACHABLE,
+    Stranger: Exit.UNREACHABLE,
     Refused: Exit.REFUSED,
     Declined: Exit.FAILED,
     BadAdminKey: Exit.FAILED,

@@ -10,10 +10,12 @@ from typing import Any, Literal
 
 import click
 import httpx
+import msgspec
 from rich.console import Console
 
 from gateway.admin.filters import RESULTS
-from gateway.cli.calling import Server, admin_server, check, unreachable
+from gateway.cli import answers
+from gateway.cli.calling import Server, admin_server, check, decoded, stranger, unreachable
 from gateway.cli.completing import model_ids, tenant_names
 from gateway.cli.options import Declined, Places, Unreachable, places
 from gateway.live.lines import request_line
@@ -112,10 +114,23 @@ def stream(server: Server, query: list[tuple[str, str]]) -> Iterator[Event | Non
             if answer.is_error:
                 answer.read()
                 check(answer, server.url)
+            if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+                raise stranger(server.url)
             for line in answer.iter_lines():
                 if line.startswith(": listening"):
                     yield None
                 elif line.startswith("data:"):
-                    yield json.loads(line.removeprefix("data:"))
+                    yield event_of(line.removeprefix("data:"), server.url)
     except httpx.HTTPError as fault:
         raise unreachable(server.url, fault) from None
+
+
+def event_of(text: str, url: str) -> Event:
+    """One request. Raises Stranger for what is none."""
+    found = decoded(text)
+    try:
+        msgspec.convert(found, answers.Event)
+    except msgspec.ValidationError:
+        raise stranger(url) from None
+    event: Event = found
+    return event

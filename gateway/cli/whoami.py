@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import click
 
 from gateway import address
 from gateway.cli.accounts import as_json, when
+from gateway.cli.answers import Status, Whoami
 from gateway.cli.calling import Server, admin_server, authority, trust
 from gateway.cli.options import NoState, Places, locate, peek, places
 from gateway.cli.serving import url_of
@@ -28,14 +28,14 @@ def whoami(admin: bool, as_json: bool, places: Places) -> None:
     """
     if admin:
         server = admin_server(places)
-        found = server.ask("GET", "/admin/v1/status")
-        rows = admin_rows(server, found)
+        status = server.ask("GET", "/admin/v1/status", Status)
+        rows, document = admin_rows(server, status.told), status.document
     else:
         server = public_server(places)
-        found = server.ask("GET", "/v1/whoami")
-        rows = tenant_rows(server, found)
+        caller = server.ask("GET", "/v1/whoami", Whoami)
+        rows, document = tenant_rows(server, caller.told), caller.document
     if as_json:
-        click.echo(json.dumps({"url": server.url} | found))
+        click.echo(json.dumps({"url": server.url} | document))
         return
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -61,27 +61,27 @@ def public_server(places: Places) -> Server:
     return Server(found.url, key, trust(found))
 
 
-def tenant_rows(server: Server, found: dict[str, Any]) -> list[tuple[str, str]]:
+def tenant_rows(server: Server, found: Whoami) -> list[tuple[str, str]]:
     """For people."""
-    tenant, key = found["tenant"], found["key"]
+    tenant, key = found.tenant, found.key
     return [
         ("URL", server.url),
-        ("Tenant", f"{tenant['name']} ({tenant['id']})"),
-        ("Key", f"{key['name']} {key['hint']} ({key['id']})"),
-        ("Created", when(key["created"] * US) or ""),
+        ("Tenant", f"{tenant.name} ({tenant.id})"),
+        ("Key", f"{key.name} {key.hint} ({key.id})"),
+        ("Created", when(key.created * US) or ""),
     ]
 
 
-def admin_rows(server: Server, found: dict[str, Any]) -> list[tuple[str, str]]:
+def admin_rows(server: Server, found: Status) -> list[tuple[str, str]]:
     """For people."""
-    processes = [f"{each['role']} (pid {each['pid']})" for each in found["processes"]]
+    processes = [f"{each.role} (pid {each.pid})" for each in found.processes]
     return [
         ("Admin URL", server.url),
-        ("Name", found["name"] + (f", environment {found['env']}" if found["env"] else "")),
-        ("Version", found["version"]),
-        ("Command", f"bulkhead {found['command']} (pid {found['pid']})"),
+        ("Name", found.name + (f", environment {found.env}" if found.env else "")),
+        ("Version", found.version),
+        ("Command", f"bulkhead {found.command} (pid {found.pid})"),
         ("Runs", ", ".join(processes) or "-"),
-        ("Deployment", str(found["deployment"] or "-")),
-        ("Started", found["started_at"]),
-        ("State", found["state"]),
+        ("Deployment", str(found.deployment or "-")),
+        ("Started", found.started_at),
+        ("State", found.state),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_the_list_for_people(bulkhead: Path) -> None:
     lines = [" ".join(line.split()) for line in run(bulkhead, "list").stdout.splitlines()]
     seer = "text-generation 4096 0.1 0 12 EUR deprecated, until 2999-01-01"
     assert lines == [
-        "MODEL TASK CONTEXT INPUT/1M CACHED/1M OUTPUT/1M STATUS",
+        "MODEL TASK CONTEXT INPUT/1M CACHED/1M OUTPUT/1M IN STATUS",
         f"seer {seer}",
         f"seer-latest (= seer) {seer}",
         "echo text-generation 8192 0 0 0 USD stable",
@@ -87,4 +88,4 @@ def test_an_unknown_model_is_told_with_those_there_are(bulkhead: Path) -> None:
     [("0.0000001", "0.1"), ("0", "0"), ("1", "1000000"), ("0.000000000001", "0.000001")],
 )
 def test_a_price_is_told_as_the_config_writes_it(per_token: str, told: str) -> None:
-    assert per_million(per_token) == told
+    assert per_million(Decimal(per_token)) == told

@@ -14,6 +14,7 @@ import pytest
 from gateway import address
 from gateway.admin.key import BadAdminKey
 from gateway.admin.thread import AdminThread
+from gateway.cli.answers import Status
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.options import Places, Unreachable
 from runtime import state
@@ -53,10 +54,10 @@ def test_it_answers_while_the_block_runs(tmp_path: Path) -> None:
     with AdminThread(made, "node"):
         found = eventually_found(made)
         assert found.url == f"http://127.0.0.1:{made.file.admin.port}"
-        assert found.ask("GET", "/admin/v1/status")["command"] == "node"
+        assert found.ask("GET", "/admin/v1/status", Status).told.command == "node"
     assert address.find(made.state_dir, "admin") is None
     with pytest.raises(Unreachable):
-        found.ask("GET", "/admin/v1/status")
+        found.ask("GET", "/admin/v1/status", Status)
 
 
 def test_a_tail_does_not_hold_up_the_end(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_the_certificate_is_believed_by_commands_on_this_machine(tmp_path: Path)
     with AdminThread(made, "node"):
         found = eventually_found(made)
         assert found.url.startswith("https://")
-        certificates = found.ask("GET", "/admin/v1/status")["certificates"]
+        certificates = found.ask("GET", "/admin/v1/status", Status).document["certificates"]
         assert certificates["admin"]["names"] == ["console.example"]
         assert 0 < certificates["admin"]["days_left"] < 400
         with pytest.raises(httpx.ConnectError):
@@ -149,4 +150,4 @@ def test_the_role_is_taken_over_when_another_process_has_ended(tmp_path: Path) -
                 server(made)
             other.communicate()
             found = eventually_found(made)
-            assert found.ask("GET", "/admin/v1/status")["command"] == "gateway"
+            assert found.ask("GET", "/admin/v1/status", Status).told.command == "gateway"

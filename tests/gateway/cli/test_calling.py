@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from gateway import address, keys
 from gateway.address import Address
 from gateway.admin.key import NoAdminKey, ensure
+from gateway.cli.answers import Restart
 from gateway.cli.calling import Server, admin_server, check, reason
 from gateway.cli.options import Declined, Places, Refused, Unreachable
 from tests.stack import fake_config, free_port
@@ -61,7 +63,7 @@ def test_the_environment_wins(places: Places, monkeypatch: pytest.MonkeyPatch) -
 def test_nobody_answers() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable, match=url):
-        Server(url, "k").ask("GET", "/x")
+        Server(url, "k").ask("GET", "/x", Restart)
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,12 @@ def test_an_error_is_told_in_its_own_words(status: int, fault: type[Exception]) 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"error": "x"}', b'"text"'])
 def test_an_answer_of_somebody_else_has_its_status_for_a_reason(body: bytes) -> None:
     assert reason(httpx.Response(404, content=body)) == "Not Found"
+
+
+def test_what_is_no_url_and_what_is_no_key() -> None:
+    for url in ("http://[::1", "there", "ftp://there", "http://there:99999"):
+        with pytest.raises(Unreachable, match=re.escape(url)):
+            Server(url, "k").ask("GET", "/x", Restart)
+    for key in ("ключ", "a\nb"):
+        with pytest.raises(Refused):
+            Server("http://127.0.0.1:1", key).ask("GET", "/x", Restart)

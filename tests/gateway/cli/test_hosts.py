@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 
+from gateway.cli.answers import Host, PoolModel
 from gateway.cli.hosts import as_text
 from runtime.node_wire import HostState, HostView, ModelState, ModelView
 
@@ -13,7 +14,9 @@ from runtime.node_wire import HostState, HostView, ModelState, ModelView
 def told(models: list[ModelView], hosts: list[HostView], now: float = 1000) -> list[str]:
     as_json: list[dict[str, Any]] = [to_builtins(model) for model in models]
     as_json.append({"id": "far", "state": "attached", "url": "http://far.example/v1"})
-    return as_text(as_json, [to_builtins(host) for host in hosts], now).splitlines()
+    return as_text(
+        convert(as_json, list[PoolModel]), convert(list(map(to_builtins, hosts)), list[Host]), now
+    ).splitlines()
 
 
 def test_models_and_hosts_are_two_tables() -> None:
