@@ -47,6 +47,11 @@ class Deployment:
     facts: ModelFacts = field(default_factory=ModelFacts, repr=False)
     notices: Mapping[bytes, bytes] = field(default_factory=dict)  # headers of its answers
 
+    @property
+    def is_salted(self) -> bool:
+        """Whether an attached server is sent a salt of each tenant's own."""
+        return self.cache_salt and "cache_salt" not in self.extra_body
+
     def is_served_at(self, now_us: int) -> bool:
         """Whether it hasn't been shut down; microseconds UTC."""
         return not self.lifecycle.is_shut_at(now_us / US)

@@ -130,7 +130,8 @@ class Relay:
         try:
             async with self._reply(errand) as reply, self._deadline(self._settings.first_byte_s):
                 body = await reply.read(MAX_ANSWER_BYTES)
-            return read_whole(body, errand.names if errand.deployment.is_attached else None)
+            ours = errand.names if errand.deployment.is_attached else None
+            return read_whole(body, ours, is_salted=errand.deployment.is_salted)
         except (Broken, BadFrame) as fault:
             raise _broken(errand, str(fault)) from None
 
@@ -230,8 +231,9 @@ class Relay:
         return hmac.new(self._salt_key, domain.encode(), hashlib.sha256).hexdigest()
 
     def _reader(self, errand: Errand) -> Read:
-        if errand.deployment.is_attached:
-            return foreign_reader(errand.answer_id, errand.deployment.id)
+        deployment = errand.deployment
+        if deployment.is_attached:
+            return foreign_reader(errand.answer_id, deployment.id, is_salted=deployment.is_salted)
         return read_native
 
     async def _next(self, chunks: AsyncIterator[bytes], limit_s: float) -> bytes | None:

@@ -91,8 +91,8 @@ def read_native(event: bytes) -> Frame:
     return frame
 
 
-def foreign_reader(answer_id: str, model: str) -> Read:
-    """Reads another server's frames, giving them our id and model name."""
+def foreign_reader(answer_id: str, model: str, *, is_salted: bool = True) -> Read:
+    """Reads another server's frames, giving them our id and model name. See `told_usage`."""
 
     def read(event: bytes) -> Frame:
         data = _data_of(event)
@@ -103,12 +103,16 @@ def foreign_reader(answer_id: str, model: str) -> Read:
         chunk = _object(data)
         if chunk.get("error"):
             return Frame(error=read_error(chunk["error"]))
-        return _foreign_frame(chunk, answer_id, model)
+        return _foreign_frame(chunk, answer_id, model, is_salted)
 
     return read
 
 
 CHUNK_FIELDS = ("object", "created", "choices")
+USAGE_FIELDS = (
+    *("prompt_tokens", "completion_tokens", "total_tokens"),
+    *("prompt_tokens_details", "completion_tokens_details"),
+)
 
 
 class _Choice(Struct):
@@ -126,13 +130,13 @@ class _Chunk(Struct):
     usage: dict[str, Any] | None = None
 
 
-def _foreign_frame(chunk: dict[str, Any], answer_id: str, model: str) -> Frame:
+def _foreign_frame(chunk: dict[str, Any], answer_id: str, model: str, is_salted: bool) -> Frame:
     try:
         known = msgspec.convert(chunk, _Chunk)
     except msgspec.ValidationError as fault:
         raise BadFrame(f"a chunk of another shape: {fault}") from None
-    usage = known.usage
-    frame = Frame(usage=_usage(usage) if usage else None)
+    usage = told_usage(known.usage, is_salted=is_salted) if known.usage else None
+    frame = Frame(usage=None if usage is None else _usage(usage))
     for choice in known.choices or ():
         frame.finish_reason = choice.finish_reason or frame.finish_reason
         delta = choice.delta or {}
@@ -143,7 +147,7 @@ def _foreign_frame(chunk: dict[str, Any], answer_id: str, model: str) -> Frame:
     body = {"id": answer_id, "model": model} | kept
     if known.choices:
         frame.data = _event(body)
-    if usage:
+    if usage is not None:
         frame.tail = _event(body | {"choices": [], "usage": usage})
     return frame
 
@@ -166,6 +170,18 @@ def _object(data: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadFrame("a chunk that isn't an object")
     return found
+
+
+def told_usage(usage: dict[str, Any], *, is_salted: bool) -> dict[str, Any]:
+    """OpenAI's fields of another server's usage object.
+
+    A server that isn't sent a salt of each tenant's has one cache for them all. What it found there
+    may be another's, so it counts as not cached: for the client, and for the bill.
+    """
+    told = {name: usage[name] for name in USAGE_FIELDS if name in usage}
+    if not is_salted and told.get("prompt_tokens_details"):
+        told["prompt_tokens_details"] = {"cached_tokens": 0}
+    return told
 
 
 def read_usage(usage: object) -> Usage | None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.prices import Usage
-from gateway.relay.sse import BadFrame, read_usage
+from gateway.relay.sse import BadFrame, read_usage, told_usage
 from gateway.schema import NOT_JSON
 
 ANSWER_FIELDS = ("object", "created", "choices", "usage")
@@ -23,10 +23,11 @@ class Whole:
     finish_reason: str | None
 
 
-def read_whole(body: bytes, ours: dict[str, str] | None = None) -> Whole:
+def read_whole(body: bytes, ours: dict[str, str] | None = None, *, is_salted: bool = True) -> Whole:
     """Read an engine's answer. Raises BadFrame if it isn't one.
 
-    Another server's gets what is `ours` (id and model name), and keeps OpenAI's fields alone.
+    Another server's gets what is `ours` (id and model name), and keeps OpenAI's fields alone;
+    for `is_salted` see `told_usage`.
     """
     try:
         answer: dict[str, Any] = msgspec.json.decode(body)
@@ -36,6 +37,8 @@ def read_whole(body: bytes, ours: dict[str, str] | None = None) -> Whole:
     if not isinstance(finish, str | None):
         raise BadFrame("a finish reason that isn't text")
     if ours is not None:
+        if isinstance(usage := answer.get("usage"), dict) and usage:
+            answer["usage"] = told_usage(usage, is_salted=is_salted)
         theirs = {name: answer[name] for name in ANSWER_FIELDS if name in answer}
         body = msgspec.json.encode(ours | theirs)
     return Whole(body, read_usage(answer.get("usage")), finish)

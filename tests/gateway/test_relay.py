@@ -151,6 +151,41 @@ async def test_usage_is_asked_for_whether_or_not_the_client_does() -> None:
         assert all(a.json()["stream_options"] == {"include_usage": True} for a in server.asked)
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("model", "cached"),
+    [
+        ({}, 4),
+        ({"cache_salt": False}, 0),
+        ({"extra_body": {"cache_salt": "one for all"}}, 0),
+    ],
+    ids=str,
+)
+async def test_hits_are_told_where_they_can_only_be_the_tenant_s(
+    model: dict[str, Any], cached: int, streamed: bool
+) -> None:
+    usage = USAGE | {"prompt_tokens_details": {"cached_tokens": 4}}
+
+    async def answer(exchange: Exchange) -> None:
+        if streamed:
+            await exchange.events(text("o", "stop"), CHUNK | {"choices": [], "usage": usage}, DONE)
+        else:
+            await exchange.reply_json(200, ANSWER | {"usage": usage})
+
+    async with upstream(answer) as server, relaying() as relay:
+        given = errand(server, model=model, stream=streamed)
+        if streamed:
+            frames = await collect(relay, given)
+            (found,) = [frame.usage for frame in frames if frame.usage]
+            body = b"".join(frame.tail for frame in frames)
+        else:
+            whole = await relay.whole(given)
+            assert whole.usage is not None
+            found, body = whole.usage, whole.body
+        assert found == Usage(7, cached, 2)
+        assert b'"cached_tokens":%d' % cached in body
+
+
 async def test_salts_are_equal_for_a_tenant_and_differ_between_tenants() -> None:
     async with upstream(whole_ok) as server, relaying() as relay:
         for domain in ("a", "b", "a"):

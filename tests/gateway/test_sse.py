@@ -195,6 +195,18 @@ def test_cached_tokens_are_read_whatever_stands_beside_them() -> None:
         assert found == Usage(7, cached, 3)
 
 
+def test_of_a_server_without_salts_nobody_learns_what_it_had_cached() -> None:
+    """It may have been another tenant's: neither told nor billed, in no field of the server's."""
+    cached = {"prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 0}}
+    event = chunk(choices=[], usage=USAGE | cached | {"prompt_cache_hit_tokens": 4})
+    frame = foreign_reader("chatcmpl-ours", "our-model", is_salted=False)(event)
+    assert frame.usage == Usage(7, 0, 3)
+    told = json.loads(frame.tail.removeprefix(b"data: "))["usage"]
+    assert told == USAGE | {"prompt_tokens_details": {"cached_tokens": 0}}
+    assert read(event).usage == Usage(7, 4, 3), "with salts it was the tenant's own"
+    assert json.loads(read(event).tail.removeprefix(b"data: "))["usage"] == USAGE | cached
+
+
 BAD_USAGE: list[Any] = [
     {"prompt_tokens": 7}, {"completion_tokens": 3}, USAGE | {"prompt_tokens": -1},
     USAGE | {"prompt_tokens": "many"}, USAGE | {"completion_tokens": None},
