@@ -45,6 +45,12 @@ class KvIntegrityAbort(EngineError):
     code = "kv_integrity_abort"
 
 
+class EngineRetiring(EngineError):
+    """The engine takes no new request, since it is to be replaced; those that run go on."""
+
+    code = "draining"
+
+
 class EngineFailed(EngineError):
     """The engine itself broke; it answers nothing any more and must be replaced."""
 
@@ -99,9 +105,15 @@ class Stats:
     output_tokens: int = 0
     aborted: int = 0
     pages: Mapping[str, int] = field(default_factory=dict)  # state -> count
+    preempted: int = 0
     tag_pages_checked: int = 0
+    tag_check_s: float = 0.0
     tag_mismatches: int = 0
+    mismatches: Mapping[str, int] = field(default_factory=dict)  # "phase/kind" -> count
+    integrity_retries: int = 0
     integrity_aborts: int = 0
+    integrity_aborts_streamed: int = 0  # of them, those whose first token had left
+    scrubbed: Mapping[str, int] = field(default_factory=dict)  # what was looked at, and found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,23 @@
 """Chunks of seqs -> the ragged arrays of one step. The one place that knows slots.
 
-Rows of one token come first, so that attention can take them all at once. Everything is numpy; the
-runner wraps these very arrays as tensors, so what `verify` checks is what attention reads.
+Rows of one token come first, so that attention can take them all at once. Everything is numpy, and
+made anew for each step: no step can find the arrays of another. The runner wraps these very arrays
+as tensors, so what `verify` checks is what attention reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.embedded.seq import Chunk
+from engines.embedded.seq import Chunk, Seq
 
 Ints = NDArray[np.int64]
 Tags = NDArray[np.uint64]
+UNKNOWN = -1  # a token that the step before is still choosing
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +25,81 @@ class Batch:
     """One row a chunk. Tables are padded with the null page and its tag, both 0."""
 
     chunks: list[Chunk]
-    input_ids: Ints  # [tokens]
+    input_ids: Ints  # [tokens] UNKNOWN where the step before has yet to choose
     positions: Ints  # [tokens]
     token_rows: Ints  # [tokens] the row that each token belongs to
     slot_mapping: Ints  # [tokens] page * page_size + offset: where its KV is written
     block_tables: Ints  # [rows, max_pages]
     expected_tags: Tags  # [rows, max_pages] as recorded by the seqs
-    row_domains: Tags  # [rows] domain slots, from the seqs and not from their tables
+    row_domains: Ints  # [rows] domain slots, from the seqs and not from their tables
+    row_owners: Ints  # [rows] serials, likewise
     context_lens: Ints  # [rows]
     query_lens: Ints  # [rows]
     num_pages: Ints  # [rows]
-    last_tokens: Ints  # [rows] index of each row's last token in the ragged arrays
-    num_decodes: int  # leading rows whose query_len is 1
+    copy_rows: Ints  # [copies] rows that begin with the copy of a page
+    copy_sources: Ints  # [copies] the page copied
+    copy_targets: Ints  # [copies] the page copied to, from the row's table
+    copy_tags: Tags  # [copies] the source's tag, as recorded by the seq
+
+    @property
+    def last_tokens(self) -> Ints:
+        """[rows] index of each row's last token in the ragged arrays."""
+        return np.cumsum(self.query_lens) - 1
+
+    @property
+    def num_decodes(self) -> int:
+        """Leading rows that compute one token."""
+        return int((self.query_lens == 1).sum())
+
+    def touched(self) -> Ints:
+        """Every page that the step may read or write."""
+        return np.union1d(self.block_tables, self.copy_sources)
+
+    def without(self, rows: Sequence[int]) -> Batch:
+        """The same step without these rows: arrays of its own, so checked anew."""
+        kept = np.ones(len(self.chunks), np.bool_)
+        kept[list(rows)] = False
+        tokens, copies = kept[self.token_rows], kept[self.copy_rows]
+        new_rows = np.cumsum(kept) - 1
+        width = int(self.num_pages[kept].max(initial=0))
+        return Batch(
+            chunks=[chunk for chunk, keep in zip(self.chunks, kept, strict=True) if keep],
+            input_ids=self.input_ids[tokens],
+            positions=self.positions[tokens],
+            token_rows=new_rows[self.token_rows[tokens]],
+            slot_mapping=self.slot_mapping[tokens],
+            block_tables=self.block_tables[kept, :width],
+            expected_tags=self.expected_tags[kept, :width],
+            row_domains=self.row_domains[kept],
+            row_owners=self.row_owners[kept],
+            context_lens=self.context_lens[kept],
+            query_lens=self.query_lens[kept],
+            num_pages=self.num_pages[kept],
+            copy_rows=new_rows[self.copy_rows[copies]],
+            copy_sources=self.copy_sources[copies],
+            copy_targets=self.copy_targets[copies],
+            copy_tags=self.copy_tags[copies],
+        )
+
+    def with_tokens(self, chosen: Mapping[Seq, int]) -> Batch:
+        """The same step, its unknown tokens filled in. Rows whose token never came are left out."""
+        unknown = np.flatnonzero(self.input_ids == UNKNOWN)
+        missing = []
+        for index in unknown:
+            row = int(self.token_rows[index])
+            token = chosen.get(self.chunks[row].seq)
+            if token is None:
+                missing.append(row)
+            else:
+                self.input_ids[index] = token
+        return self.without(missing) if missing else self
 
 
 def build(chunks: Sequence[Chunk], page_size: int) -> Batch:
     """Lay out one step. Slots come from the block tables, tags and domains from the seqs."""
     rows = sorted(chunks, key=lambda chunk: chunk.num_tokens > 1)
-    query_lens = np.array([chunk.num_tokens for chunk in rows], np.int64)
-    context_lens = np.array([chunk.context_len for chunk in rows], np.int64)
+    query_lens = _ints([chunk.num_tokens for chunk in rows])
+    context_lens = _ints([chunk.context_len for chunk in rows])
     num_pages = -(-context_lens // page_size)
     block_tables, expected_tags = _tables(rows, num_pages)
     ends = np.cumsum(query_lens)
@@ -49,6 +107,7 @@ def build(chunks: Sequence[Chunk], page_size: int) -> Batch:
     # The last token of a row stands at ends - 1 and has position context_len - 1.
     positions = np.arange(len(token_rows)) - (ends - context_lens)[token_rows]
     pages = block_tables[token_rows, positions // page_size]
+    copies = [(row, chunk) for row, chunk in enumerate(rows) if chunk.source is not None]
     return Batch(
         chunks=rows,
         input_ids=_input_ids(rows),
@@ -57,13 +116,20 @@ def build(chunks: Sequence[Chunk], page_size: int) -> Batch:
         slot_mapping=pages * page_size + positions % page_size,
         block_tables=block_tables,
         expected_tags=expected_tags,
-        row_domains=np.array([chunk.seq.domain_slot for chunk in rows], np.uint64),
+        row_domains=_ints([chunk.seq.domain_slot for chunk in rows]),
+        row_owners=_ints([chunk.serial for chunk in rows]),
         context_lens=context_lens,
         query_lens=query_lens,
         num_pages=num_pages,
-        last_tokens=ends - 1,
-        num_decodes=int((query_lens == 1).sum()),
+        copy_rows=_ints([row for row, _ in copies]),
+        copy_sources=_ints([chunk.source.id for _, chunk in copies if chunk.source]),
+        copy_targets=_ints([block_tables[row, chunk.start // page_size] for row, chunk in copies]),
+        copy_tags=np.array([chunk.source.tag for _, chunk in copies if chunk.source], np.uint64),
     )
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, np.int64)
 
 
 def _tables(rows: Sequence[Chunk], num_pages: Ints) -> tuple[Ints, Tags]:
@@ -77,5 +143,9 @@ def _tables(rows: Sequence[Chunk], num_pages: Ints) -> tuple[Ints, Tags]:
 
 
 def _input_ids(rows: Sequence[Chunk]) -> Ints:
-    ids = [chunk.seq.tokens[chunk.seq.num_computed : chunk.context_len] for chunk in rows]
-    return np.array([token for row in ids for token in row], np.int64)
+    ids: list[int] = []
+    for chunk in rows:
+        known = chunk.seq.tokens[chunk.start : chunk.context_len]
+        ids += known
+        ids += [UNKNOWN] * (chunk.num_tokens - len(known))
+    return _ints(ids)

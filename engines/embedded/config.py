@@ -89,6 +89,7 @@ class EngineConfig:
     max_context: int = 0  # tokens; 0 means the model's own limit
     threads: int = 1  # of the matrix work; more spin or sleep at barriers, see decision 8
     integrity: str = "enforce"
+    overlap: bool = True  # prepare the next step while one runs
     prefix_cache: bool = True
 
     @classmethod
@@ -157,7 +158,9 @@ def _fault(name: str, value: object, kinds: Mapping[str, type]) -> str | None:
         return f"unknown engine option {name!r}; known: {', '.join(sorted(kinds))}"
     if type(value) is not kinds[name]:
         return f"option {name!r} must be {kinds[name].__name__}, not {value!r}"
-    if isinstance(value, int) and value < (0 if name in ("max_context", "prefix_cache") else 1):
+    if isinstance(value, int) and value < (
+        0 if name in ("max_context", "overlap", "prefix_cache") else 1
+    ):
         return f"option {name!r} is too small: {value}"
     if name in CHOICES and value not in CHOICES[name]:
         return f"option {name!r} must be one of {', '.join(CHOICES[name])}, not {value!r}"

@@ -24,6 +24,7 @@ class KeyScope:
     domain: str
     model_revision: str
     adapter: str
+    dtype: str  # of the computation
     kv_dtype: str
     kv_scales: str
     layout: str
@@ -96,16 +97,41 @@ class PrefixCache:
         if keep and self._pool.refs[page.id] == 0:
             self._evictable[page.id] = None
 
-    def evict_oldest(self) -> None:
-        """Free the page that has been unheld the longest."""
-        page, _ = self._evictable.popitem(last=False)
+    def evict_oldest(self) -> bool:
+        """Give up the page that has been unheld the longest; False if there is none to give up.
+
+        One that a step on its way may still read is no help yet, and those after it are younger.
+        """
+        page = next(iter(self._evictable), None)
+        if page is None or not self._pool.is_untouched(page):
+            return False
+        self._evict(page)
+        return True
+
+    def purge(self, domain: str) -> None:
+        """Let nobody find a page of this domain again; those that nobody holds are given up."""
+        for page in list(self._keys):
+            if self._pool.domain_of(page) == domain:
+                if page in self._evictable:
+                    self._evict(page)
+                else:
+                    self.forget(page)
+
+    def condemn(self, page: int) -> None:
+        """Take an indexed page out of use: its content is not what was sealed."""
         self.forget(page)
-        self._pool.evict(page)
+        self._evictable.pop(page, None)
+        self._pool.quarantine(page)
 
     def forget(self, page: int) -> None:
         """Drop the page's entry, if it has one."""
         if (key := self._keys.pop(page, None)) is not None:
             del self._pages[key]
+
+    def _evict(self, page: int) -> None:
+        del self._evictable[page]
+        self.forget(page)
+        self._pool.evict(page)
 
     def _is_intact(self, page: Page) -> bool:
         sealed = self._pool.states[page.id] in (State.SEALED, State.CACHED)

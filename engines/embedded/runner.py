@@ -25,6 +25,10 @@ class Runner:
     @torch.inference_mode()
     def run(self, batch: Batch) -> dict[int, int]:
         """Write the batch's KV and return row -> next token, for rows that reach their newest."""
+        if len(batch.copy_rows):
+            self._kv.copy(
+                torch.from_numpy(batch.copy_sources), torch.from_numpy(batch.copy_targets)
+            )
         attention = PagedAttention(self._kv, batch, self._page_size)
         hidden = self._model.hidden(
             torch.from_numpy(batch.input_ids), torch.from_numpy(batch.positions), attention

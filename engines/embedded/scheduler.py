@@ -1,14 +1,16 @@
 """Who runs next: continuous batching under a budget of tokens per step.
 
-Decodes come first, then prompts in chunks, oldest first. Told seqs and what each step computed;
-never told tensors, text or time.
+Decodes come first, then prompts in chunks, oldest first. If pages run out, the newest gives way and
+starts again later (preemption by recompute). A step may be scheduled while the one before it still
+runs: then its token is not known yet, only that there will be one. Told seqs and what each step
+computed; never told tensors, text or time.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engines.api import EngineFailed, FinishReason, KvIntegrityAbort
 from engines.embedded.seq import Chunk, Phase, Seq
@@ -19,8 +21,8 @@ from engines.embedded.tables import Tables
 class Plan:
     """One step: what to compute, and which of the seqs have just been admitted."""
 
-    chunks: list[Chunk]
-    admitted: list[Seq]
+    chunks: list[Chunk] = field(default_factory=list)
+    admitted: list[Seq] = field(default_factory=list)
 
 
 class Scheduler:
@@ -31,6 +33,7 @@ class Scheduler:
     ) -> None:
         self.waiting: deque[Seq] = deque()
         self.running: list[Seq] = []
+        self.num_preempted = 0  # since the start
         self._tables = tables
         self._max_batch_tokens = max_batch_tokens
         self._max_running = max_running
@@ -51,11 +54,15 @@ class Scheduler:
     def schedule(self) -> Plan:
         """Choose the chunks of one step and allocate the pages that they write."""
         budget = self._max_batch_tokens
-        plan = Plan([], [])
-        for seq in self._candidates(plan.admitted):
-            num_tokens = min(seq.num_uncomputed, budget)
-            self._tables.grow(seq, seq.num_computed + num_tokens)
-            plan.chunks.append(Chunk(seq, num_tokens))
+        plan = Plan()
+        scheduled: set[Seq] = set()
+        preempted_before = self.num_preempted
+        for seq in self._candidates(plan, preempted_before):
+            num_tokens = min(seq.num_unscheduled, budget)
+            if seq.phase is not Phase.RUNNING or not self._make_room(seq, num_tokens, scheduled):
+                continue
+            plan.chunks.append(seq.next_chunk(num_tokens))
+            scheduled.add(seq)
             budget -= num_tokens
             if budget == 0:
                 break
@@ -63,10 +70,12 @@ class Scheduler:
 
     def commit(self, chunk: Chunk, token_id: int | None) -> None:
         """Record a computed chunk, and the token it yielded if it reached the newest one."""
+        if not chunk.is_live:
+            return
         seq = chunk.seq
-        seq.num_computed += chunk.num_tokens
-        self._tables.seal(seq)
+        self._tables.computed(chunk)
         if token_id is not None:
+            seq.num_choosing -= 1
             seq.tokens.append(token_id)
             if token_id in self._eos_token_ids:
                 self._end(seq, FinishReason.STOP)
@@ -74,30 +83,61 @@ class Scheduler:
                 self._end(seq, FinishReason.LENGTH)
 
     def condemn(self, seq: Seq, error: KvIntegrityAbort) -> None:
-        """End a seq that failed a check, and put the pages that it wrote out of use."""
-        self.running.remove(seq)
-        self._tables.quarantine(seq)
-        seq.phase, seq.finish, seq.error = Phase.ENDED, FinishReason.ERROR, error
+        """Put the pages that a seq wrote out of use, since it failed a check, and end it.
 
-    def _candidates(self, admitted: list[Seq]) -> Iterator[Seq]:
-        # Two snapshots: admission below appends to `running` while this generator is suspended.
-        yield from [seq for seq in self.running if seq.num_uncomputed == 1]
-        yield from [seq for seq in self.running if seq.num_uncomputed > 1]
+        One of which no token has left starts once more instead, cold, and behind nobody.
+        """
+        self.running.remove(seq)
+        if seq.has_answered or seq.is_retry:
+            self._tables.quarantine(seq, Phase.ENDED)
+            seq.finish, seq.error = FinishReason.ERROR, error
+        else:
+            self._tables.quarantine(seq, Phase.WAITING)
+            seq.is_retry = True
+            self.waiting.appendleft(seq)
+
+    def _candidates(self, plan: Plan, preempted_before: int) -> Iterator[Seq]:
+        # Two snapshots: what follows changes `running` while this generator is suspended.
+        yield from [seq for seq in self.running if seq.num_unscheduled == 1]
+        yield from [seq for seq in self.running if seq.num_unscheduled > 1]
         while self.waiting and len(self.running) < self._max_running:
+            if self.num_preempted > preempted_before:
+                return  # what has just given way may not come back in the same step
             if not self._tables.admit(self.waiting[0]):
                 self._check_progress()
                 return
             seq = self.waiting.popleft()
-            seq.phase = Phase.RUNNING
             self.running.append(seq)
-            admitted.append(seq)
+            if not seq.is_resumed:
+                plan.admitted.append(seq)
             yield seq
 
+    def _make_room(self, seq: Seq, num_tokens: int, scheduled: set[Seq]) -> bool:
+        """Allocate what the seq is about to write. False if it must wait, or has itself given way.
+
+        Pages on their way out of a step's reach are waited for: no reason to preempt anybody.
+        """
+        while not self._tables.grow(seq, seq.num_scheduled + num_tokens):
+            if self._tables.num_coming:
+                return False
+            newest = next(other for other in reversed(self.running) if other not in scheduled)
+            self._preempt(newest)
+            if newest is seq:
+                return False
+        return True
+
+    def _preempt(self, seq: Seq) -> None:
+        self.running.remove(seq)
+        self._tables.release(seq, Phase.WAITING)
+        seq.is_resumed = True
+        self.waiting.appendleft(seq)
+        self.num_preempted += 1
+
     def _check_progress(self) -> None:
-        if not self.running:
+        if not self.running and not self._tables.num_coming:
             raise EngineFailed("quarantined pages leave no room for a request that once fitted")
 
     def _end(self, seq: Seq, finish: FinishReason) -> None:
         self.running.remove(seq)
-        self._tables.release(seq)
-        seq.phase, seq.finish = Phase.ENDED, finish
+        self._tables.release(seq, Phase.ENDED)
+        seq.finish = finish

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import count
 from typing import NamedTuple
 
 from engines.api import EngineError, FinishReason, Request
+
+_serials = count(1)
 
 
 class Page(NamedTuple):
@@ -30,18 +33,31 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Seq:
-    """`tokens` grows by one each time the model answers; KV of the first `num_computed` exists."""
+    """`tokens` grows by one each time the model answers.
+
+    KV of the first `num_computed` exists; that of the first `num_scheduled` exists or is on its way
+    in a step that was launched. A step on its way may also be choosing the next token.
+    """
 
     request: Request
     tokens: list[int]
+    serial: int = 0  # of its present life; 0 while waiting
     domain_slot: int = 0  # set while running; 0 belongs to no domain
     num_computed: int = 0
-    num_cached: int = 0  # prompt tokens whose pages were shared at admission
+    num_scheduled: int = 0
+    num_choosing: int = 0  # tokens that launched steps are still to yield
+    num_reused: int = 0  # tokens that were cached when its present life began
+    num_cached: int = 0  # the same of its first life: what its owner is told
+    num_shared_pages: int = 0
     num_sealed_pages: int = 0
+    copied: Page | None = None  # its bytes begin this seq's last cached page; held until copied
     block_table: list[int] = field(default_factory=list)
     tags: list[int] = field(default_factory=list)  # tags[i] belongs to block_table[i]
     page_keys: list[bytes] = field(default_factory=list)  # content keys of full pages, in order
     phase: Phase = Phase.WAITING
+    is_retry: bool = False  # it failed a check before its first token, and starts once more, cold
+    is_resumed: bool = False  # it was preempted
+    is_counted: bool = False  # in the engine's counters
     finish: FinishReason | None = None
     error: EngineError | None = None
 
@@ -61,9 +77,17 @@ class Seq:
         return self.prompt_len + self.request.sampling.max_tokens
 
     @property
-    def num_uncomputed(self) -> int:
-        """Tokens whose KV is still missing; 1 while decoding."""
-        return len(self.tokens) - self.num_computed
+    def num_unscheduled(self) -> int:
+        """Tokens whose KV no step computes yet; 1 while decoding, 0 when all it may have is due."""
+        known = len(self.tokens) + self.num_choosing
+        if self.num_choosing and known >= self.max_len:
+            return 0
+        return known - self.num_scheduled
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether a token has left."""
+        return len(self.tokens) > self.prompt_len
 
     def hold(self, page: Page) -> None:
         """Append a page to the block table, with its tag."""
@@ -74,20 +98,53 @@ class Seq:
         """The block table with its tags."""
         return [Page(id, tag) for id, tag in zip(self.block_table, self.tags, strict=True)]
 
+    def begin(self, domain_slot: int, num_reused: int) -> None:
+        """A new life, in which the first `num_reused` tokens need no computing."""
+        self.serial, self.domain_slot = next(_serials), domain_slot
+        self.num_reused = self.num_computed = self.num_scheduled = num_reused
+        if not self.is_resumed:
+            self.num_cached = num_reused
+        self.phase = Phase.RUNNING
 
-@dataclass(frozen=True, slots=True)
+    def leave(self, phase: Phase) -> None:
+        """The end of a life: it has no pages any more, and what is on its way for it is void."""
+        self.serial = self.domain_slot = 0
+        self.num_computed = self.num_scheduled = self.num_choosing = 0
+        self.num_shared_pages = self.num_sealed_pages = 0
+        self.block_table.clear()
+        self.tags.clear()
+        self.phase = phase
+
+    def next_chunk(self, num_tokens: int) -> Chunk:
+        """What the next step computes of it. The seq counts it as scheduled."""
+        start = self.num_scheduled
+        source = self.copied if start == self.num_reused else None
+        self.num_scheduled += num_tokens
+        samples = self.num_scheduled == len(self.tokens) + self.num_choosing
+        self.num_choosing += samples
+        return Chunk(self, start, num_tokens, samples, self.serial, source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """What one step computes of one seq: its next `num_tokens` tokens."""
+    """What one step computes of one seq: `num_tokens` tokens from position `start`.
+
+    `samples` says that it reaches the newest token, so that the step yields a next one.
+    """
 
     seq: Seq
+    start: int
     num_tokens: int
+    samples: bool
+    serial: int  # the seq's when the chunk was made
+    source: Page | None = None  # copied over the page of `start` before that is written
 
     @property
     def context_len(self) -> int:
         """Tokens that the last query of the chunk attends to, itself included."""
-        return self.seq.num_computed + self.num_tokens
+        return self.start + self.num_tokens
 
     @property
-    def samples(self) -> bool:
-        """Whether the chunk reaches the newest token, so that the step yields a next one."""
-        return self.context_len == len(self.seq.tokens)
+    def is_live(self) -> bool:
+        """Whether the seq still waits for it: not ended, preempted or started anew since."""
+        return self.serial == self.seq.serial

@@ -1,7 +1,7 @@
 """Block tables: which pages a seq holds, from its admission to its end.
 
-The only place that moves pages between seqs, pool and prefix cache. A seq is admitted only if the
-pages it may still need are promised to it, so a running seq never runs out.
+The only place that moves pages between seqs, pool and prefix cache. End, abort, preemption and a
+failed check take one path: the pages are given up here, and the pool's fences do the rest.
 """
 
 from __future__ import annotations
@@ -11,96 +11,148 @@ from collections.abc import Callable
 from engines.embedded import tags
 from engines.embedded.pages import PagePool
 from engines.embedded.prefix import ROOT, KeyScope, PrefixCache, content_key
-from engines.embedded.seq import Page, Seq
+from engines.embedded.scrub import Scrubber
+from engines.embedded.seq import Chunk, Page, Phase, Seq
 
 
 class Tables:
     """`scope_of(domain)` gives the scope of content keys; None turns prefix sharing off."""
 
     def __init__(
-        self, pool: PagePool, page_size: int, scope_of: Callable[[str], KeyScope] | None
+        self,
+        pool: PagePool,
+        page_size: int,
+        scope_of: Callable[[str], KeyScope] | None,
+        scrubber: Scrubber | None = None,
     ) -> None:
         self.pool = pool
         self.prefix = PrefixCache(pool)
+        self.scrubber = scrubber
         self._page_size = page_size
         self._scope_of = scope_of
-        self._promised = 0  # pages that admitted seqs may still allocate
+        self._num_open = 0  # seqs that hold pages
+
+    @property
+    def num_coming(self) -> int:
+        """Pages that can be had once the steps on their way have ended."""
+        return self.pool.num_retiring + self.prefix.num_evictable
 
     def num_pages(self, num_tokens: int) -> int:
         """Pages that hold `num_tokens` tokens."""
         return -(-num_tokens // self._page_size)
 
     def admit(self, seq: Seq) -> bool:
-        """Give the seq its cached prefix and promise it the rest; False if there's no room."""
-        # The prompt's last token is always computed: its logits choose the first answer token.
-        reusable = (seq.prompt_len - 1) // self._page_size
-        shared = self.prefix.match(self._keys(seq, reusable))
-        promise = self.num_pages(seq.max_len) - len(shared)
-        if promise > self._room() - self.prefix.num_unheld(shared):
+        """Begin a life of the seq with its cached prefix; False if there's no room for its tokens.
+
+        Beside them, each seq that runs is left room for one more page: else the newest would take
+        what the others need next, and be preempted at once.
+        """
+        found = self._cached(seq)
+        # The newest token is always computed: its logits choose the next one. If its page is cached
+        # whole, a copy of that page is written instead, since a shared page never is.
+        is_whole = bool(found) and len(found) * self._page_size == len(seq.tokens)
+        shared, copied = (found[:-1], found[-1]) if is_whole else (found, None)
+        need = self.num_pages(len(seq.tokens) + 1) - len(shared)
+        if need + self._num_open > self._room() - self.prefix.num_unheld(found):
             return False
         if not self._find_slot(seq.request.domain):
             return False
-        seq.domain_slot = self.pool.open_domain(seq.request.domain)
-        self._promised += promise
-        self.prefix.take(shared)
+        slot = self.pool.domains.open(seq.request.domain)
+        seq.begin(slot, len(seq.tokens) - 1 if is_whole else len(shared) * self._page_size)
+        self._num_open += 1
+        self.prefix.take(found)
         for page in shared:
             seq.hold(page)
-        seq.num_sealed_pages = len(shared)
-        seq.num_cached = seq.num_computed = len(shared) * self._page_size
+        seq.num_shared_pages = seq.num_sealed_pages = len(shared)
+        seq.copied = copied
         return True
 
-    def grow(self, seq: Seq, num_tokens: int) -> None:
-        """Allocate until the table holds `num_tokens` tokens."""
+    def grow(self, seq: Seq, num_tokens: int) -> bool:
+        """Allocate until the table holds `num_tokens` tokens; False if pages run out before."""
         while len(seq.block_table) < self.num_pages(num_tokens):
-            if self.pool.num_free == 0:
-                self.prefix.evict_oldest()
-            seq.hold(self.pool.allocate(seq.request.domain))
-            self._promised -= 1
+            if not self._free_one():
+                return False
+            seq.hold(self.pool.allocate(seq.request.domain, seq.serial))
+        return True
 
-    def seal(self, seq: Seq) -> None:
-        """Seal and index the pages that the last step filled."""
+    def computed(self, chunk: Chunk) -> None:
+        """A live chunk has been computed: let go of what was copied, seal and index full pages."""
+        seq = chunk.seq
+        seq.num_computed = chunk.context_len
+        if chunk.source is not None and seq.copied is not None:
+            self.prefix.release(seq.copied)
+            seq.copied = None
         full = seq.num_computed // self._page_size
         for index in range(seq.num_sealed_pages, full):
             page = Page(seq.block_table[index], seq.tags[index])
             if self._owns(seq, page):
-                self.pool.seal(page.id)
-                if keys := self._keys(seq, full):
-                    self.prefix.insert(keys[index], page)
+                self._seal(seq, index, page)
         seq.num_sealed_pages = full
 
-    def release(self, seq: Seq) -> None:
-        """Take all pages from an ended seq. Its last pages become the oldest in the cache."""
+    def release(self, seq: Seq, phase: Phase) -> None:
+        """Take all pages from a seq. Its last pages become the oldest in the cache."""
         for page in reversed(seq.pages()):
             if self._owns(seq, page):  # else it's someone else's by now, and not ours to free
                 self.prefix.release(page)
-        self._close(seq)
+        self._close(seq, phase)
 
-    def quarantine(self, seq: Seq) -> None:
+    def quarantine(self, seq: Seq, phase: Phase) -> None:
         """Take all pages from a seq that failed a check; those that it wrote go out of use."""
-        num_shared = seq.num_cached // self._page_size
         for index, page in reversed(list(enumerate(seq.pages()))):
             if not self._owns(seq, page):
                 continue
-            if index >= num_shared and self.pool.refs[page.id] == 1:
+            if index >= seq.num_shared_pages and self.pool.refs[page.id] == 1:
                 self.prefix.forget(page.id)
                 self.pool.quarantine(page.id)
             else:
                 self.prefix.release(page)
-        self._close(seq)
+        self._close(seq, phase)
 
-    def _close(self, seq: Seq) -> None:
-        self._promised -= self.num_pages(seq.max_len) - len(seq.block_table)
-        self.pool.close_domain(seq.request.domain)
-        seq.block_table.clear()
-        seq.tags.clear()
+    def _seal(self, seq: Seq, index: int, page: Page) -> None:
+        self.pool.seal(page.id)
+        if self.scrubber is not None:
+            self.scrubber.seal(page.id)
+        if keys := self._keys(seq, index + 1):
+            self.prefix.insert(keys[index], page)
+
+    def _close(self, seq: Seq, phase: Phase) -> None:
+        if seq.copied is not None:
+            if self._owns(seq, seq.copied):
+                self.prefix.release(seq.copied)
+            seq.copied = None
+        self.pool.domains.close(seq.request.domain)
+        self._num_open -= 1
+        seq.leave(phase)
+
+    def _cached(self, seq: Seq) -> list[Page]:
+        """The leading pages of the seq that are cached, and still hold what was sealed."""
+        if seq.is_retry:  # a cold start: whatever failed may have come from the cache
+            return []
+        found = self.prefix.match(self._keys(seq, len(seq.tokens) // self._page_size))
+        if self.scrubber is None:
+            return found
+        for index, page in enumerate(found):
+            if not self.scrubber.vet(page.id):
+                self.prefix.condemn(page.id)
+                return found[:index]
+        return found
 
     def _room(self) -> int:
-        return self.pool.num_free + self.prefix.num_evictable - self._promised
+        return self.pool.num_free + self.num_coming
+
+    def _free_one(self) -> bool:
+        """Make sure that a page is free. False: all are held, or not yet out of a step's reach."""
+        while self.pool.num_free == 0:
+            self.pool.recycle()
+            if self.pool.num_free == 0 and not self.prefix.evict_oldest():
+                return False
+        return True
 
     def _find_slot(self, domain: str) -> bool:
-        while not self.pool.can_open(domain) and self.prefix.num_evictable:
-            self.prefix.evict_oldest()
-        return self.pool.can_open(domain)
+        domains = self.pool.domains
+        while not domains.can_open(domain) and self.prefix.evict_oldest():
+            self.pool.recycle()
+        return domains.can_open(domain)
 
     def _owns(self, seq: Seq, page: Page) -> bool:
         return self.pool.holds(page) and tags.domain_slot(page.tag) == seq.domain_slot

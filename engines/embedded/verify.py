@@ -1,91 +1,201 @@
 """The check of every page of every row, against the pool's own tags.
 
 Told a batch and the pool. `before` runs ahead of the forward pass, over the very block tables that
-attention will read, and guards the slots to be written; `after` runs before any token leaves.
+attention will read, and guards the slots to be written; `after` runs before any token leaves. The
+comparisons themselves are kernels; here they are fed, counted, and put into words.
 """
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from engines.api import EngineFailed
 from engines.embedded import tags
-from engines.embedded.batch import Batch, Ints
+from engines.embedded.batch import Batch
 from engines.embedded.pages import NULL_PAGE, PagePool, State
+from engines.embedded.seq import Chunk
+from engines.kernels.tag_check import faulty_pages, faulty_slots
 
-Flags = NDArray[np.bool_]
-_GENERATION_BITS = np.uint64(tags.GENERATION_BITS)
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One page that wasn't what its row had been given, as it was when that was noticed."""
+
+    chunk: Chunk
+    row: int
+    phase: str  # "before" or "after" the forward pass
+    kind: str  # "stale", "domain", "null", "quarantined", or "slot": not the row's to write
+    page: int
+    expected: int
+    found: int
+    state: str
+    refs: int
+    pins: int
+
+
+@dataclass(slots=True)
+class Checked:
+    """How much one of the two checks has done."""
+
+    pages: int = 0
+    seconds: float = 0.0
 
 
 class Verifier:
-    """`mode`: "enforce" reports rows at fault, "observe" only counts them, "off" doesn't look."""
+    """`mode`: "enforce" stops rows at fault, "observe" only reports them, "off" doesn't look."""
 
     def __init__(self, pool: PagePool, page_size: int, mode: str) -> None:
-        self.pages_checked = 0
-        self.mismatches = 0  # pages, and rows whose slots alone were wrong
+        self.mode = mode
+        self.by_phase = {"before": Checked(), "after": Checked()}  # two threads, one each
         self._pool = pool
         self._page_size = page_size
-        self._mode = mode
+        self._tags = torch.from_numpy(pool.tags.view(np.int64))  # the pool's own memory
+        self._states = torch.from_numpy(pool.states)
+        self._refs = torch.from_numpy(pool.refs)
+        self._owners = torch.from_numpy(pool.owners)
 
-    def before(self, batch: Batch) -> list[int]:
-        """Rows that must not run. Raises EngineFailed if a page escaped the check."""
-        if self._mode == "off":
-            return []
-        by_page = self._faulty_pages(batch)
-        by_slot = self._rows_with_faulty_slots(batch)
-        faulty: Flags = np.any(by_page, axis=1)
-        self.mismatches += int(by_page.sum()) + int((by_slot & ~faulty).sum())
-        return self._verdict(faulty | by_slot)
+    @property
+    def pages_checked(self) -> int:
+        """Since the start, both checks together."""
+        return sum(checked.pages for checked in self.by_phase.values())
 
-    def after(self, batch: Batch) -> list[int]:
-        """Rows whose token must not leave. Raises EngineFailed if a page escaped the check."""
-        if self._mode == "off":
-            return []
-        by_page = self._faulty_pages(batch)
-        self.mismatches += int(by_page.sum())
-        return self._verdict(np.any(by_page, axis=1))
+    def screen(self, batch: Batch) -> tuple[Batch, list[Mismatch]]:
+        """The batch without the rows that must not run, and why. What is left has been checked.
 
-    def _verdict(self, faulty_rows: Flags) -> list[int]:
-        if self._mode == "observe":
-            return []
-        rows: list[int] = np.flatnonzero(faulty_rows).tolist()
-        return rows
+        Raises EngineFailed if a page escaped the check.
+        """
+        found: list[Mismatch] = []
+        while mismatches := self.before(batch):
+            found += mismatches
+            if self.mode != "enforce":
+                break
+            # Arrays of its own, so checked anew: the check must have seen the tables that are read.
+            batch = batch.without(sorted({mismatch.row for mismatch in mismatches}))
+        return batch, found
 
-    def _faulty_pages(self, batch: Batch) -> Flags:
-        """[rows, max_pages]: True where a page that the row reads isn't the one it was given."""
-        live = np.arange(batch.block_tables.shape[1]) < batch.num_pages[:, None]
-        self._count(batch, int(live.sum()))
-        right = self._is_expected(
-            batch.block_tables, batch.expected_tags, batch.row_domains[:, None]
-        )
-        return live & ~right
+    def before(self, batch: Batch) -> list[Mismatch]:
+        """What the rows must not read or write."""
+        return self._check(batch, "before") if self.mode != "off" else []
 
-    def _rows_with_faulty_slots(self, batch: Batch) -> Flags:
-        """[rows]: True where a slot to be written isn't in an active page of the row alone."""
-        pages = batch.slot_mapping // self._page_size
-        expected = batch.expected_tags[batch.token_rows, batch.positions // self._page_size]
-        right = self._is_expected(pages, expected, batch.row_domains[batch.token_rows])
-        inside = np.where(self._is_inside(pages), pages, NULL_PAGE)
-        right &= (self._pool.states[inside] == State.ACTIVE) & (self._pool.refs[inside] == 1)
-        faulty = np.zeros(len(batch.chunks), np.bool_)
-        faulty[batch.token_rows[~right]] = True
-        return faulty
+    def after(self, batch: Batch) -> list[Mismatch]:
+        """What the rows turn out to have read wrongly, told before a token leaves."""
+        return self._check(batch, "after") if self.mode != "off" else []
 
-    def _is_expected(
-        self, pages: Ints, expected: NDArray[np.uint64], domains: NDArray[np.uint64]
-    ) -> Flags:
-        inside = self._is_inside(pages)
-        found = self._pool.tags[np.where(inside, pages, NULL_PAGE)]
-        right: Flags = inside & (found == expected) & (found >> _GENERATION_BITS == domains)
-        return right
-
-    def _is_inside(self, pages: Ints) -> Flags:
-        return (pages > NULL_PAGE) & (pages < self._pool.num_pages)
-
-    def _count(self, batch: Batch, num_checked: int) -> None:
-        # From the chunks, not from the arrays: a check that checks too little must not look green.
+    def _check(self, batch: Batch, phase: str) -> list[Mismatch]:
+        began = time.perf_counter()
+        with self._pool.lock:
+            by_page = self._faulty_pages(batch)
+            by_copy = self._faulty_copies(batch)
+            by_slot = self._faulty_slots(batch) if phase == "before" else None
+            found = self._told(batch, phase, by_page, by_copy, by_slot)
+        checked = self.by_phase[phase]
+        # From the chunks, not from the arrays: a check that checks too little mustn't look green.
         owed = sum(-(-chunk.context_len // self._page_size) for chunk in batch.chunks)
-        if num_checked != owed:
-            raise EngineFailed(f"the tag check covered {num_checked} pages instead of {owed}")
-        self.pages_checked += num_checked
+        owed += sum(chunk.source is not None for chunk in batch.chunks)
+        width = batch.block_tables.shape[1]
+        done = int(batch.num_pages.clip(0, width).sum()) + len(batch.copy_sources)
+        if done != owed:
+            raise EngineFailed(f"the tag check covered {done} pages instead of {owed}")
+        checked.pages += done
+        checked.seconds += time.perf_counter() - began
+        return found
+
+    def _faulty_pages(self, batch: Batch) -> Tensor:
+        return faulty_pages(
+            self._tags,
+            torch.from_numpy(batch.block_tables),
+            torch.from_numpy(batch.expected_tags.view(np.int64)),
+            torch.from_numpy(batch.row_domains),
+            torch.from_numpy(batch.num_pages),
+        )
+
+    def _faulty_copies(self, batch: Batch) -> Tensor | None:
+        """[copies, 1]: each copied page is like the only page of a row."""
+        if len(batch.copy_rows) == 0:
+            return None
+        return faulty_pages(
+            self._tags,
+            torch.from_numpy(batch.copy_sources)[:, None],
+            torch.from_numpy(batch.copy_tags.view(np.int64))[:, None],
+            torch.from_numpy(batch.row_domains[batch.copy_rows]),
+            torch.ones(len(batch.copy_rows), dtype=torch.int64),
+        )
+
+    def _faulty_slots(self, batch: Batch) -> Tensor:
+        return faulty_slots(
+            self._tags,
+            self._states,
+            self._refs,
+            self._owners,
+            torch.from_numpy(batch.slot_mapping),
+            torch.from_numpy(batch.token_rows),
+            torch.from_numpy(batch.positions),
+            torch.from_numpy(batch.expected_tags.view(np.int64)),
+            torch.from_numpy(batch.row_domains),
+            torch.from_numpy(batch.row_owners),
+            self._page_size,
+            int(State.ACTIVE),
+        )
+
+    def _told(
+        self,
+        batch: Batch,
+        phase: str,
+        by_page: Tensor,
+        by_copy: Tensor | None,
+        by_slot: Tensor | None,
+    ) -> list[Mismatch]:
+        """The rare part: every fault in words. A row's slots count only if its pages are right."""
+        found = []
+        for row, column in by_page.nonzero().tolist():
+            page, expected = batch.block_tables[row, column], batch.expected_tags[row, column]
+            found.append(self._mismatch(batch, row, phase, int(page), int(expected)))
+        for copy, _ in by_copy.nonzero().tolist() if by_copy is not None else ():
+            page, expected = batch.copy_sources[copy], batch.copy_tags[copy]
+            row = int(batch.copy_rows[copy])
+            found.append(self._mismatch(batch, row, phase, int(page), int(expected)))
+        at_fault = {mismatch.row for mismatch in found}
+        for token in by_slot.nonzero().flatten().tolist() if by_slot is not None else ():
+            row = int(batch.token_rows[token])
+            if row not in at_fault:
+                at_fault.add(row)
+                page = int(batch.slot_mapping[token]) // self._page_size
+                column = int(batch.positions[token]) // self._page_size
+                expected = int(batch.expected_tags[row, column])
+                found.append(self._mismatch(batch, row, phase, page, expected, "slot"))
+        return found
+
+    def _mismatch(
+        self, batch: Batch, row: int, phase: str, page: int, expected: int, kind: str = ""
+    ) -> Mismatch:
+        pool = self._pool
+        inside = 0 <= page < pool.num_pages
+        at = page if inside else NULL_PAGE
+        found = int(pool.tags[at])
+        return Mismatch(
+            chunk=batch.chunks[row],
+            row=row,
+            phase=phase,
+            kind=kind or kind_of(page, found, int(batch.row_domains[row]), pool.num_pages),
+            page=page,
+            expected=expected,
+            found=found,
+            state=State(pool.states[at]).name if inside else "OUTSIDE",
+            refs=int(pool.refs[at]),
+            pins=int(pool.pins[at]),
+        )
+
+
+def kind_of(page: int, found: int, row_domain: int, num_pages: int) -> str:
+    """What a wrong page is to the row that names it. A page of another domain is the worst."""
+    if not NULL_PAGE < page < num_pages:
+        return "null"
+    slot = tags.domain_slot(found)
+    if slot == tags.QUARANTINE_SLOT:
+        return "quarantined"
+    return "stale" if slot in (row_domain, tags.SYSTEM_SLOT) else "domain"

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engines.api import EngineSpec
 from engines.embedded.engine import EmbeddedEngine, create
+from tests.engines.books import check_books, tables_of
 
 TINY_CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -113,4 +114,4 @@ def make_tiny(make_faulty: EngineFactory) -> Iterator[EngineFactory]:
 
     yield make
     for engine in engines:
-        engine.pool.check_invariants(seq.block_table for seq in engine.scheduler.running)
+        check_books(engine.pool, tables_of(engine))

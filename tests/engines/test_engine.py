@@ -16,6 +16,7 @@ from engines.api import (
     RequestRefused,
 )
 from engines.embedded.engine import create
+from tests.engines.books import check_books
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import Answers, Reference, ask, drive, random_prompt
 
@@ -52,6 +53,8 @@ def test_paged_attention_equals_a_forward_pass_without_cache(
         {"page_size": 32},
         {"prefix_cache": False},
         {"integrity": "off"},
+        {"overlap": False},
+        {"overlap": False, "max_running": 2},
     ],
     ids=str,
 )
@@ -84,11 +87,11 @@ def test_a_cached_prefix_changes_no_answer(make_tiny: EngineFactory, reference: 
         reference.assert_greedy(prompt, answers.tokens(id))
 
 
-@pytest.mark.parametrize(("length", "cached"), [(3, 0), (4, 0), (5, 4), (8, 4), (9, 8), (30, 28)])
+@pytest.mark.parametrize(("length", "cached"), [(3, 0), (4, 3), (5, 4), (8, 7), (9, 8), (30, 28)])
 def test_all_full_pages_but_the_last_token_are_reused(
     make_tiny: EngineFactory, length: int, cached: int
 ) -> None:
-    """Cached tokens are floor((length - 1) / page) pages: one token is always computed."""
+    """One token is always computed, in a copy of its page if that is shared."""
     engine = make_tiny()
     prompt = random_prompt(length, 1)
     assert drive(engine, ask("first", prompt)).cached("first") == 0
@@ -149,11 +152,12 @@ def test_an_abort_frees_all_pages(make_tiny: EngineFactory, steps: int) -> None:
         engine.step()
     engine.abort("x")
     engine.abort("x")
+    assert drive(engine).outputs == {}
     assert not engine.has_work()
     pages = engine.stats().pages
     assert pages["free"] + pages["cached"] == 64
     assert engine.stats().aborted == 1
-    engine.pool.check_invariants([])
+    check_books(engine.pool, [])
 
 
 def test_an_aborted_neighbour_changes_nothing(make_tiny: EngineFactory) -> None:
@@ -172,16 +176,20 @@ def test_an_aborted_neighbour_changes_nothing(make_tiny: EngineFactory) -> None:
     assert answers.last("gone").finish is None
 
 
-def test_the_newest_waits_when_pages_run_out(make_tiny: EngineFactory) -> None:
-    """Three requests of half a pool each all complete, in order of arrival."""
-    engine = make_tiny(num_pages=21)
-    for i in range(3):
-        engine.add(ask(f"x{i}", random_prompt(20, i), 20, domain=f"d{i}"))
-    engine.step()
-    assert engine.stats().running == 2
-    assert engine.stats().waiting == 1
-    answers = drive(engine)
-    assert all(answers.last(f"x{i}").finish is not None for i in range(3))
+@pytest.mark.parametrize("overlap", [True, False])
+def test_who_gave_way_when_pages_ran_out_answers_the_same(
+    make_tiny: EngineFactory, overlap: bool
+) -> None:
+    """Three requests of half a pool each: preempted and computed anew, to the same tokens."""
+    requests = [ask(f"x{i}", random_prompt(20, i), 20, domain=f"d{i}") for i in range(3)]
+    roomy = drive(make_tiny(num_pages=200), *requests)
+    engine = make_tiny(num_pages=21, overlap=overlap)
+    tight = drive(engine, *requests)
+    assert engine.stats().preempted > 0
+    for request in requests:
+        assert tight.tokens(request.id) == roomy.tokens(request.id)
+        assert tight.cached(request.id) == 0
+    assert engine.stats().output_tokens == sum(len(tight.tokens(r.id)) for r in requests)
 
 
 def test_cached_pages_make_room_for_new_work(make_tiny: EngineFactory) -> None:

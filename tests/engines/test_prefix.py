@@ -11,7 +11,7 @@ from engines.embedded.pages import PagePool
 from engines.embedded.prefix import ROOT, KeyScope, PrefixCache, content_key
 from engines.embedded.seq import Page
 
-SCOPE = KeyScope("tenant", "rev", "", "bfloat16", "", "layout", 16)
+SCOPE = KeyScope("tenant", "rev", "", "bfloat16", "bfloat16", "unit", "layout", 16)
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(KeyScope)])
@@ -66,7 +66,7 @@ def prefix(pool: PagePool) -> PrefixCache:
 
 
 def cached_page(pool: PagePool, prefix: PrefixCache, key: bytes) -> Page:
-    page = pool.allocate("a")
+    page = pool.allocate("a", 1)
     pool.seal(page.id)
     prefix.insert(key, page)
     prefix.release(page)
@@ -86,7 +86,7 @@ def test_an_entry_whose_tag_has_moved_on_is_a_miss(pool: PagePool, prefix: Prefi
     pool.evict(page.id)
     assert prefix.match([b"1"]) == []
     while pool.num_free:
-        again = pool.allocate("a")
+        again = pool.allocate("a", 1)
         pool.seal(again.id)
     assert prefix.match([b"1"]) == []
 
@@ -94,13 +94,13 @@ def test_an_entry_whose_tag_has_moved_on_is_a_miss(pool: PagePool, prefix: Prefi
 def test_an_unsealed_page_is_not_indexed(pool: PagePool, prefix: PrefixCache) -> None:
     """What is still being written can't be found."""
     with pytest.raises(AssertionError, match="sealed"):
-        prefix.insert(b"1", pool.allocate("a"))
+        prefix.insert(b"1", pool.allocate("a", 1))
 
 
 def test_the_first_page_of_a_content_stays_indexed(pool: PagePool, prefix: PrefixCache) -> None:
     """A second page of equal content is not kept once its holder is gone."""
     first = cached_page(pool, prefix, b"1")
-    second = pool.allocate("a")
+    second = pool.allocate("a", 1)
     pool.seal(second.id)
     prefix.insert(b"1", second)
     prefix.release(second)

@@ -1,7 +1,8 @@
-"""Who runs in a step: the budget, the order, and the room that is promised."""
+"""Who runs in a step: the budget, the order, and who gives way when room runs out."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from engines.api import EngineFailed, FinishReason, Request, Sampling
@@ -9,6 +10,7 @@ from engines.embedded.pages import PagePool
 from engines.embedded.scheduler import Plan, Scheduler
 from engines.embedded.seq import Phase, Seq
 from engines.embedded.tables import Tables
+from tests.engines.books import check_books
 
 EOS = 99
 
@@ -32,7 +34,8 @@ class Desk:
         plan = self.scheduler.schedule()
         for chunk in plan.chunks:
             self.scheduler.commit(chunk, token if chunk.samples else None)
-        self.pool.check_invariants(seq.block_table for seq in self.scheduler.running)
+        check_books(self.pool, [seq.block_table for seq in self.scheduler.running])
+        self.pool.recycle()
         return plan
 
 
@@ -86,28 +89,91 @@ def test_no_more_than_max_running_are_admitted() -> None:
     assert desk.step().admitted == [seqs[2]]
 
 
-def test_admission_promises_room_to_the_end() -> None:
-    """Two seqs of 5 pages each don't start together in 8 pages: the newest waits."""
+def test_the_newest_gives_way_when_pages_run_out() -> None:
+    """Two seqs of 5 pages each start in 8 pages; the newest starts again, and both end."""
     desk = Desk(num_pages=8)
     first, second = desk.add(4, max_tokens=16), desk.add(4, max_tokens=16)
+    assert desk.step().admitted == [first, second]
     while first.finish is None:
-        assert second not in desk.step().admitted
+        assert not desk.step().admitted  # a second life is no admission
+    assert desk.scheduler.num_preempted == 1
     while second.finish is None:
         desk.step()
     assert second.finish is FinishReason.LENGTH
+    assert len(second.tokens) == len(first.tokens) == 20
+
+
+def test_a_preempted_seq_comes_back_before_those_that_wait() -> None:
+    """And it computes what it had answered as if it were its prompt."""
+    desk = Desk(num_pages=8, budget=32)
+    first, second = desk.add(4, max_tokens=16), desk.add(4, max_tokens=16)
+    desk.step()
+    while second.phase is Phase.RUNNING:
+        desk.step()
+    answered = len(second.tokens)
+    third = desk.add(1, max_tokens=1)
+    assert list(desk.scheduler.waiting) == [second, third]
+    while second.phase is Phase.WAITING:
+        plan = desk.step()
+    (chunk,) = [chunk for chunk in plan.chunks if chunk.seq is second]
+    assert (chunk.start, chunk.num_tokens, chunk.samples) == (0, answered, True)
+    assert first.finish is FinishReason.LENGTH
+
+
+def test_nobody_gives_way_for_pages_that_a_step_still_touches() -> None:
+    """They will be free when it ends: the seq waits for that."""
+    desk = Desk(num_pages=4)
+    first = desk.add(4, max_tokens=12)
+    gone = desk.add(4, max_tokens=4)
+    plan = desk.scheduler.schedule()
+    desk.pool.launch(1, np.array([chunk.seq.block_table[0] for chunk in plan.chunks]))
+    desk.scheduler.abort(gone)
+    for chunk in plan.chunks:
+        desk.scheduler.commit(chunk, 5 if chunk.samples else None)
+    for _ in range(8):  # as far as the free pages reach
+        desk.step()
+    assert desk.scheduler.schedule().chunks == []
+    assert desk.scheduler.num_preempted == 0
+    desk.pool.complete(1)
+    while first.finish is None:
+        desk.step()
+
+
+def test_a_step_can_be_scheduled_before_the_last_one_has_ended() -> None:
+    """One token is on its way, the next is scheduled behind it, and none beyond the last."""
+    desk = Desk()
+    seq = desk.add(3, max_tokens=2)
+    plans = [desk.scheduler.schedule() for _ in range(3)]
+    assert [sizes(plan) for plan in plans] == [[3], [1], []]
+    for plan in plans:
+        for chunk in plan.chunks:
+            desk.scheduler.commit(chunk, 5)
+    assert seq.finish is FinishReason.LENGTH
+    assert seq.tokens[-2:] == [5, 5]
+
+
+def test_what_was_on_its_way_for_an_ended_seq_is_void() -> None:
+    """The end token came while the next step ran already."""
+    desk = Desk()
+    seq = desk.add(3, max_tokens=9)
+    first, second = desk.scheduler.schedule(), desk.scheduler.schedule()
+    desk.scheduler.commit(first.chunks[0], EOS)
+    desk.scheduler.commit(second.chunks[0], 7)
+    assert seq.tokens[3:] == [EOS]
+    check_books(desk.pool, [])
 
 
 def test_a_small_request_does_not_overtake_a_big_one() -> None:
     """First come, first served: else a big request would wait for ever."""
-    desk = Desk(num_pages=8)
-    desk.add(4, max_tokens=16)
-    big, small = desk.add(4, max_tokens=16), desk.add(1, max_tokens=1)
+    desk = Desk(num_pages=8, budget=64)
+    desk.add(20, max_tokens=4)
+    big, small = desk.add(20, max_tokens=4), desk.add(1, max_tokens=1)
     desk.step()
     assert big.phase is small.phase is Phase.WAITING
 
 
 def test_pages_are_allocated_when_they_are_needed() -> None:
-    """A promise is not an allocation."""
+    """And not when a seq is admitted."""
     desk = Desk()
     seq = desk.add(4, max_tokens=16)
     desk.step()
@@ -143,6 +209,7 @@ def test_an_abort_gives_everything_back(steps: int) -> None:
     for _ in range(steps):
         desk.step()
     desk.scheduler.abort(seq)
+    desk.pool.recycle()
     assert desk.pool.num_free == 32
     assert not desk.scheduler.waiting
     assert not desk.scheduler.running
@@ -152,7 +219,7 @@ def test_an_abort_gives_everything_back(steps: int) -> None:
 def test_a_pool_eaten_by_quarantine_fails_instead_of_waiting_for_ever() -> None:
     """If nothing runs and the oldest request still doesn't fit, nobody ever will."""
     desk = Desk(num_pages=2)
-    desk.pool.quarantine(desk.pool.allocate("x").id)
+    desk.pool.quarantine(desk.pool.allocate("x", 1).id)
     desk.add(8, max_tokens=0)
     with pytest.raises(EngineFailed, match="quarantined"):
         desk.step()

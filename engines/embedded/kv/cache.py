@@ -24,7 +24,10 @@ class KvCache:
 
     In one piece a page can be summed, copied and filled by another process. It costs attention
     nothing: what it gathers are the 16 tokens of one head, which lie together in any layout.
+    Past the last page lie canaries, which no layer can reach: who writes there has gone astray.
     """
+
+    num_canaries = 2
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class KvCache:
                 f"option 'kv_memory_bytes' holds {self.num_pages} pages of "
                 f"{self.page_bytes} bytes; at least 2 are needed"
             )
-        size = self.num_pages * self.page_bytes
+        size = (self.num_pages + self.num_canaries) * self.page_bytes
         self.memory = memory or SharedMemory.create(size)
         if self.memory.size != size:
             raise ValueError(f"KV memory of {self.memory.size} bytes instead of {size}")
@@ -51,7 +54,8 @@ class KvCache:
         self._page_size = engine.page_size
         self._lines = 2 * model.num_kv_heads  # of one page and layer: a head's K, or its V
         self._layers = model.num_layers
-        self._bytes = torch.from_numpy(self.memory.data).view(self.num_pages, self.page_bytes)
+        pages = self.memory.data[: self.num_pages * self.page_bytes]
+        self._bytes = torch.from_numpy(pages).view(self.num_pages, self.page_bytes)
         shape = (self._layers, 2, model.num_kv_heads, engine.page_size, model.head_dim)
         self._pool = self._bytes.view(self._codec.stored).view(self.num_pages, *shape)
 

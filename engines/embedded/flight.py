@@ -1,0 +1,82 @@
+"""One step on its way: checked, computed, and waited for.
+
+Steps run one after the other in a thread of their own, so that the next one can be prepared, and
+requests aborted or preempted, while the model computes with the GIL released. The check runs in
+that thread too, right before the forward pass, over what the pool says then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from engines.embedded.batch import Batch
+from engines.embedded.scheduler import Plan
+from engines.embedded.seq import Chunk, Seq
+from engines.embedded.verify import Mismatch, Verifier
+
+Point = Callable[[str], None]  # told "launched", "checked" and "computed", in a step's thread
+
+
+class Model(Protocol):
+    """What computes a step."""
+
+    def run(self, batch: Batch) -> dict[int, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What became of a step: what was computed, the tokens of its rows, and what was not to be."""
+
+    batch: Batch
+    tokens: dict[Chunk, int]
+    mismatches: list[Mismatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A launched step. `land` waits for its end and raises what it raised."""
+
+    number: int
+    plan: Plan
+    result: Future[Landed]
+
+    def land(self) -> Landed:
+        """Wait for the step's end."""
+        return self.result.result()
+
+
+class Runway:
+    """Launches steps. With `overlap`, `launch` returns at once; else the step has ended."""
+
+    def __init__(self, model: Model, verifier: Verifier, *, overlap: bool) -> None:
+        self.at: Point = lambda point: None  # tests and fault injection stop or act here
+        self._model = model
+        self._verifier = verifier
+        self._thread = ThreadPoolExecutor(1, "step") if overlap else None
+        self._chosen: dict[Seq, int] = {}  # by the last step
+
+    def launch(self, number: int, plan: Plan, batch: Batch) -> Flight:
+        """Run a step after those launched before it."""
+        if self._thread is not None:
+            return Flight(number, plan, self._thread.submit(self._run, batch))
+        done: Future[Landed] = Future()
+        done.set_result(self._run(batch))
+        return Flight(number, plan, done)
+
+    def close(self) -> None:
+        """Wait for the step that runs; none follows."""
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+
+    def _run(self, batch: Batch) -> Landed:
+        self.at("launched")
+        batch, mismatches = self._verifier.screen(batch.with_tokens(self._chosen))
+        self.at("checked")
+        tokens = self._model.run(batch) if batch.chunks else {}
+        self.at("computed")
+        by_chunk = {batch.chunks[row]: token for row, token in tokens.items()}
+        self._chosen = {chunk.seq: token for chunk, token in by_chunk.items()}
+        return Landed(batch, by_chunk, mismatches)

@@ -1,0 +1,100 @@
+"""What follows a mismatch beyond the row that is stopped: the record of it, and its severity.
+
+A page of the same domain under an old tag is a bug; a page of another domain is a security
+incident: the engine takes no new request, forgets what it cached for both domains, and asks to be
+replaced. Too many quarantined pages, and generations that near their end, ask for that too. The
+record names requests, pages, tags and states; never tokens or text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import structlog
+
+from engines.embedded import tags
+from engines.embedded.pages import PagePool, State
+from engines.embedded.prefix import PrefixCache
+from engines.embedded.verify import Mismatch
+
+log = structlog.get_logger()
+
+QUARANTINE_SHARE = 0.01  # of the pool; more than that, and it wants a new one
+QUARANTINE_PAGES = 16  # however small the pool
+
+
+class Incidents:
+    """`retirement` says why this engine should be drained and replaced; "" while it needn't."""
+
+    def __init__(self, pool: PagePool, prefix: PrefixCache, mode: str) -> None:
+        self.retirement = ""
+        self.mismatches: Counter[tuple[str, str]] = Counter()  # (phase, kind)
+        self._pool = pool
+        self._prefix = prefix
+        self._mode = mode
+
+    def record(self, step: int, mismatch: Mismatch) -> None:
+        """One mismatch of a live row, before the row's pages are given up."""
+        self.mismatches[mismatch.phase, mismatch.kind] += 1
+        self._log(step, mismatch)
+        if mismatch.kind == "domain" and self._mode == "enforce":
+            self._seal_off(mismatch)
+
+    def found_corrupt(self, page: int, what: str) -> None:
+        """A page whose bytes aren't as they must be."""
+        log.error("kv_page_corrupt", page=page, what=what, **self._facts(page))
+
+    def review(self) -> None:
+        """Whether what has gathered asks for a new engine."""
+        quarantined = int((self._pool.states[1:] == State.QUARANTINED).sum())
+        if quarantined > max(QUARANTINE_PAGES, QUARANTINE_SHARE * self._pool.num_pages):
+            self._retire(f"{quarantined} pages are quarantined")
+        if self._pool.is_spent:
+            self._retire("the page pool has nearly used up its generations")
+
+    def _seal_off(self, mismatch: Mismatch) -> None:
+        domains = [mismatch.chunk.seq.request.domain]
+        other = self._pool.domains.name(tags.domain_slot(mismatch.found))
+        for domain in (*domains, *([other] if other else [])):
+            self._prefix.purge(domain)
+        self._retire("a request was about to read a page of another domain")
+
+    def _retire(self, reason: str) -> None:
+        if not self.retirement:
+            self.retirement = reason
+            log.error("engine_retires", reason=reason)
+
+    def _log(self, step: int, mismatch: Mismatch) -> None:
+        log.error(
+            "kv_tag_mismatch",
+            step=step,
+            phase=mismatch.phase,
+            kind=mismatch.kind,
+            request=mismatch.chunk.seq.request.id,
+            domain=mismatch.chunk.seq.request.domain,
+            page=mismatch.page,
+            expected=_fields(mismatch.expected),
+            found=_fields(mismatch.found),
+            state=mismatch.state,
+            refs=mismatch.refs,
+            pins=mismatch.pins,
+            history=self._history(mismatch.page),
+        )
+
+    def _facts(self, page: int) -> dict[str, object]:
+        if page >= self._pool.num_pages:
+            return {}
+        return {
+            "state": State(self._pool.states[page]).name,
+            "domain": self._pool.domain_of(page) or "",
+            "tag": _fields(int(self._pool.tags[page])),
+            "history": self._history(page),
+        }
+
+    def _history(self, page: int) -> list[str]:
+        events = self._pool.history(page)
+        return [f"step {event.step}: {event.state.name} {_fields(event.tag)}" for event in events]
+
+
+def _fields(tag: int) -> str:
+    return f"{tags.domain_slot(tag)}:{tags.generation(tag)}"
