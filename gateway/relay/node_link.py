@@ -32,6 +32,7 @@ class NodeAddress(Protocol):
     name: str
     url: str  # the base of the node's routes
     key: Hashable  # equal if it is the same node, reached in the same way
+    is_named: bool  # by the configuration; whether there is one on this machine isn't said
 
     def open(self) -> Transport:
         """A transport to the node itself."""
@@ -47,6 +48,7 @@ class LocalNode:
 
     def __init__(self, socket: str, connect_s: float) -> None:
         self.name = "local"
+        self.is_named = False
         self.url = "http://node"
         self.key: Hashable = socket
         self._socket = socket
@@ -67,6 +69,7 @@ class RemoteNode:
     def __init__(self, settings: RemoteNodeSettings, folder: Path, connect_s: float) -> None:
         url = urlsplit(settings.url)
         self.name = url.netloc
+        self.is_named = True
         self.url = settings.url.rstrip("/")
         self.key: Hashable = (settings, connect_s)
         self._host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
@@ -96,6 +99,7 @@ class NodeLink:
         self.address = address
         self.told = Hosts(version=0)
         self.is_heard = False  # it answered when it was asked last
+        self._is_told_silent = False
         self._gateway = gateway
         self._on_change = on_change
         self._demand = demand
@@ -119,14 +123,26 @@ class NodeLink:
         while True:
             try:
                 await self._ask(node)
-                self.is_heard = True
-            except FAULTS:
-                self.is_heard = False
+                self._heard()
+            except FAULTS as fault:
+                self._lost(str(fault) or type(fault).__name__)
                 await asyncio.sleep(RETRY_S)
-            except Exception:  # a bug; who stops following serves from a list that grows old
+            except Exception as fault:  # a bug; who stops following serves from an ever older list
                 log.exception("node_link_broke", node=self.address.name)
-                self.is_heard = False
+                self._lost(type(fault).__name__)
                 await asyncio.sleep(RETRY_S)
+
+    def _heard(self) -> None:
+        if self._is_told_silent:
+            log.info("node_heard", node=self.address.name)
+        self.is_heard, self._is_told_silent = True, False
+
+    def _lost(self, reason: str) -> None:
+        """A line at the change, not for each attempt."""
+        if not self._is_told_silent and (self.is_heard or self.address.is_named):
+            log.warning("node_silent", node=self.address.name, reason=reason)
+            self._is_told_silent = True
+        self.is_heard = False
 
     async def _ask(self, node: httpx.AsyncClient) -> None:
         query = {"after": str(self.told.version), "wait_s": str(POLL_S), "gateway": self._gateway}
@@ -135,7 +151,7 @@ class NodeLink:
         hosts = json.decode(answer.content, type=Hosts)
         if hosts.version != self.told.version:
             self.told = hosts
-            self.is_heard = True
+            self._heard()
             self._on_change()  # before the node is asked again, which says that we know
 
     async def _tell(self, node: httpx.AsyncClient) -> None:

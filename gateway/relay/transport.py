@@ -29,6 +29,9 @@ HOST_IDLE_S = HOST_KEEP_ALIVE_S / 2
 PLAIN = {"accept-encoding": "identity"}
 
 
+MAYBE_REFUSED = "if it was always so, it may refuse our certificate (tls.cert), or ask for one"
+
+
 class ConnectFailed(Exception):
     """No connection: nothing was sent, so the request may be sent elsewhere."""
 
@@ -142,11 +145,19 @@ class Transport(httpx.AsyncBaseTransport):
         except aiohttp.ClientError as fault:
             if isinstance(fault.__cause__, ssl.SSLError):  # it refuses our certificate: TLS 1.3
                 raise ConnectFailed(_refusal_of(fault)) from None  # tells so after the handshake
-            raise Broken(type(fault).__name__) from None
+            raise Broken(self._told(fault)) from None
         try:
             yield Reply(response)
         finally:
             response.close()  # back to the pool if it was read to its end, else closed
+
+    def _told(self, fault: aiohttp.ClientError) -> str:
+        """Why there is no answer. Of a refused certificate no more may be left than a closed door:
+        in TLS 1.3 it is refused after our handshake, and what we send meanwhile loses the alert.
+        """
+        kind = type(fault).__name__
+        is_closed = isinstance(fault, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+        return f"{kind}; {MAYBE_REFUSED}" if self._tls and is_closed else kind
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """httpx's seam over the same connections."""
