@@ -10,6 +10,7 @@ Weights are left out: they are fetched again. Whoever has a backup has the keys 
 from __future__ import annotations
 
 import datetime
+import gzip
 import hashlib
 import io
 import os
@@ -18,7 +19,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from gzip import BadGzipFile
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO
@@ -124,13 +124,15 @@ def _member(name: str, size: int, manifest: Manifest) -> tarfile.TarInfo:
 
 def _read(archive: Path, folder: Path | None) -> Manifest:
     try:
-        with tarfile.open(archive, mode="r:gz") as tar:
+        with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             members = iter(tar)
             manifest = _manifest(tar, next(members, None))
             awaited = {part.name: part for part in manifest.parts}
             for member in members:
                 _take(tar, member, awaited.pop(member.name, None), folder)
-    except (tarfile.TarError, zlib.error, BadGzipFile, EOFError) as fault:
+            while stream.read(_CHUNK):  # to its end, where the checksum of all stands
+                pass
+    except (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError) as fault:
         raise BackupError(f"{archive} is no whole .tar.gz: {fault}") from None
     except BackupError as fault:
         raise BackupError(f"{archive} can't be used: {fault}") from None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,8 +143,8 @@ def prepared(place: Place, source: Path, *, everything: bool) -> Iterator[Restor
     Raises BackupError, RestoreRefused, StoreError, or StateInUse if `everything` is to be restored
     and something runs.
     """
-    state.prepare(place.state_dir)
     with ExitStack() as stack:
+        stack.enter_context(_folder(place.state_dir))
         if everything:
             stack.enter_context(state.own(place.state_dir, "node"))
             stack.enter_context(state.own(place.state_dir, "gateway"))
@@ -160,6 +160,21 @@ def prepared(place: Place, source: Path, *, everything: bool) -> Iterator[Restor
             folder=folder,
             everything=everything,
         )
+
+
+@contextmanager
+def _folder(state_dir: Path) -> Iterator[None]:
+    """The state folder; if it was made for this, it is gone again unless something came into it."""
+    is_new = not state_dir.exists()
+    state.prepare(state_dir)
+    try:
+        yield
+    finally:
+        if is_new and not (state_dir / DATABASE).exists():
+            for lock in ("backup.lock", "gateway.lock", "node.lock"):
+                (state_dir / lock).unlink(missing_ok=True)
+            with suppress(OSError):  # another command put something there
+                state_dir.rmdir()
 
 
 def _bring_up_to_date(folder: Path, manifest: Manifest) -> None:

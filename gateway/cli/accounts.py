@@ -11,9 +11,10 @@ import click
 
 from gateway import tenants as accounts
 from gateway.cli.completing import live_keys, tenant_names
-from gateway.cli.options import Places, database, locate, table, whereabouts
+from gateway.cli.options import Places, database, locate, table, tell_if_new, whereabouts
 from gateway.keys import PEPPER_LABEL
-from runtime import keyring
+from gateway.root import keyring_of
+from gateway.store.connection import DATABASE
 from runtime.config.place import Place
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
@@ -21,7 +22,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="One JSON documen
 
 def pepper(place: Place) -> bytes:
     """What key digests are keyed with."""
-    return keyring.load(place.state_dir, place.root_secret).derive(PEPPER_LABEL)
+    return keyring_of(place.state_dir, place.root_secret).derive(PEPPER_LABEL)
 
 
 @click.group()
@@ -34,8 +35,10 @@ def tenants() -> None:
 @whereabouts
 @as_json
 def create_tenant(name: str, places: Places, as_json: bool) -> None:
-    """Add a tenant."""
-    with database(locate(places)) as db:
+    """Add a tenant. The first one makes the store, if no start has."""
+    place = locate(places)
+    tell_if_new(place.state_dir / DATABASE)
+    with database(place, create=True) as db:
         tenant = accounts.create_tenant(db, name)
     if as_json:
         click.echo(json.dumps({"id": tenant.id, "name": tenant.name}))
@@ -49,7 +52,7 @@ def create_tenant(name: str, places: Places, as_json: bool) -> None:
 @as_json
 def list_tenants(places: Places, as_json: bool) -> None:
     """All tenants."""
-    with database(locate(places), create=False) as db:
+    with database(locate(places)) as db:
         found = accounts.list_tenants(db)
     if as_json:
         rows = [{"id": t.id, "name": t.name, "demo": t.is_demo} for t in found]
@@ -89,7 +92,7 @@ def create_key(tenant: str, name: str, places: Places, as_json: bool) -> None:
 @as_json
 def list_keys(tenant: str, places: Places, as_json: bool) -> None:
     """The keys of TENANT, without their secrets."""
-    with database(locate(places), create=False) as db:
+    with database(locate(places)) as db:
         found = accounts.list_keys(db, tenant)
     if as_json:
         rows = [
@@ -113,7 +116,7 @@ def list_keys(tenant: str, places: Places, as_json: bool) -> None:
 @whereabouts
 def revoke_key(key_id: str, places: Places) -> None:
     """End a key, at once and for good."""
-    with database(locate(places), create=False) as db:
+    with database(locate(places)) as db:
         key = accounts.revoke_key(db, key_id)
     click.echo(f"Revoked {key.id} ({key.hint}).")
 

@@ -14,7 +14,8 @@ import msgspec
 from gateway.backups import backup as backups
 from gateway.backups.archive import Manifest
 from gateway.cli.accounts import as_json
-from gateway.cli.options import Places, locate, whereabouts
+from gateway.cli.options import Places, locate, need_database, whereabouts
+from gateway.live.words import count
 from gateway.store.backup import stamp
 from runtime import state
 from runtime.config.place import Place
@@ -35,6 +36,7 @@ def backup(file: Path | None, places: Places, as_json: bool) -> None:
     if file == STDIO and (as_json or sys.stdout.isatty()):
         raise click.UsageError("a backup on stdout goes to a file or a pipe, and nothing else does")
     place = locate(places)
+    need_database(place.state_dir)
     state.prepare(place.state_dir)
     with backups.alone(place.state_dir):
         if file == STDIO:
@@ -55,8 +57,8 @@ def summary(manifest: Manifest) -> str:
     """What is in a backup, in a line."""
     store, others = manifest.store, len(manifest.parts) - 1
     return (
-        f"{store.tenants} tenant(s), {store.keys} key(s), {store.records} usage record(s), "
-        f"and {others} file(s) beside the store"
+        f"{count(store.tenants, 'tenant')}, {count(store.keys, 'key')}, "
+        f"{count(store.records, 'usage record')}, and {count(others, 'file')} beside the store"
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import deployment_numbers
-from gateway.cli.options import Places, load, locate, places
+from gateway.cli.options import Places, load, locate, places, tell_if_new
 from runtime.deploy import reload
 from runtime.deploy.changes import Change
 from runtime.deploy.rollout import Done, by, carry_out, plan
@@ -46,6 +46,7 @@ def deploy(dry_run: bool, message: str, timeout_s: float, places: Places, as_jso
         told = "Dry run: the file is good, and nothing was changed."
         tell(settings, plan(settings), None, told, as_json=as_json)
         return
+    tell_if_new(settings.state_dir)
     done = carry_out(settings, by=by("bulkhead deploy"), message=message, timeout_s=timeout_s)
     told = outcome(done, "the next start will use it")
     tell(settings, done.changes, done, told, as_json=as_json)

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from gateway.cli.accounts import as_json
-from gateway.cli.options import Places, locate, whereabouts
+from gateway.cli.options import Places, locate, need_database, tell_if_new, whereabouts
 from gateway.store import migrate as migrations
 from gateway.store.backup import BACKUPS
 from gateway.store.connection import DATABASE
@@ -29,12 +29,14 @@ def migrate(dry_run: bool, places: Places, as_json: bool) -> None:
     """
     folder = locate(places).state_dir
     path = folder / DATABASE
-    state.prepare(folder)
     if dry_run:
+        need_database(folder)
         found = migrations.rehearse(path)
         click.echo(json.dumps(msgspec.to_builtins(found))) if as_json else _tell(found)
         return
     is_new = not path.exists()
+    tell_if_new(path)
+    state.prepare(folder)
     with using(path):
         steps = migrations.migrate(path)
     if as_json:

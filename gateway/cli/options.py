@@ -19,6 +19,7 @@ from gateway.backups.archive import BackupError
 from gateway.backups.restore import RestoreRefused
 from gateway.cli import signals
 from gateway.processes.workers import GatewayFailed
+from gateway.root import RootSecretLost
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.current import bring_up_to_date
 from gateway.store.errors import StoreError
@@ -75,6 +76,7 @@ class Exit(enum.IntEnum):
 # Faults that a person can mend: told in their own words, without a traceback. The one table.
 EXIT_CODES: dict[type[Exception], Exit] = {
     NoState: Exit.FAILED,
+    RootSecretLost: Exit.FAILED,
     ConfigError: Exit.CONFIG,
     BadCertificate: Exit.CONFIG,
     StateInUse: Exit.IN_USE,
@@ -227,12 +229,24 @@ def _variables(given: tuple[str, ...]) -> tuple[str, ...]:
     return given
 
 
+def tell_if_new(path: Path) -> None:
+    """Say what a command is about to make, which another folder may have already."""
+    if not path.exists():
+        click.echo(f"Making {path}; a folder that is there already is named by --state.", err=True)
+
+
+def need_database(state_dir: Path) -> None:
+    """Raises NoState if the folder has no store."""
+    if not (state_dir / DATABASE).exists():
+        raise NoState(f"{state_dir} holds no database; name the folder with --state")
+
+
 @contextmanager
-def database(place: Place, *, create: bool = True) -> Iterator[sqlite3.Connection]:
+def database(place: Place, *, create: bool = False) -> Iterator[sqlite3.Connection]:
     """The store, brought to this version's schema. Raises NoState rather than `create` it."""
     path = place.state_dir / DATABASE
-    if not create and not path.exists():
-        raise NoState(f"{place.state_dir} holds no database; name the folder with --state")
+    if not create:
+        need_database(place.state_dir)
     state.prepare(place.state_dir)
     with using(path):
         bring_up_to_date(path)

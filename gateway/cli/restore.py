@@ -16,7 +16,8 @@ import msgspec
 from gateway.backups.restore import LOSES, Done, Plan, RestoreRefused, prepared
 from gateway.cli.accounts import as_json
 from gateway.cli.backup import STDIO, record, summary
-from gateway.cli.options import Places, locate, peek, whereabouts
+from gateway.cli.options import Places, locate, peek, tell_if_new, whereabouts
+from gateway.live.words import count
 from gateway.prices import format_pico
 from gateway.store.backup import Lost
 from runtime.settings import ConfigError
@@ -57,7 +58,10 @@ def restore(  # noqa: PLR0913 - one argument an option
     and the backup's keys work at once. What was there before is kept as a backup of its own.
     """
     patience_s = _drain_s(places) if wait_s is None else wait_s
-    with _archive(file) as path, prepared(locate(places), path, everything=everything) as ready:
+    place = locate(places)
+    if not dry_run:
+        tell_if_new(place.state_dir)
+    with _archive(file) as path, prepared(place, path, everything=everything) as ready:
         if not as_json:
             _tell_plan(ready.plan)
         if ready.plan.lost and not (yes or dry_run):
@@ -73,12 +77,12 @@ def losses(lost: Lost) -> list[str]:
     """What would be lost, a line each."""
     amounts = ", ".join(f"{format_pico(a)} {currency}" for currency, a in lost.amounts.items())
     lines = (
-        (lost.records, f"{lost.records} usage record(s), billed {amounts or 'nothing'}"),
-        (lost.tenants, f"{lost.tenants} tenant(s) that were created since"),
-        (lost.keys, f"{lost.keys} key(s) that were created since: they stop working"),
-        (lost.revocations, f"{lost.revocations} revocation(s): these keys work again"),
+        (lost.records, "usage record", f", billed {amounts or 'nothing'}"),
+        (lost.tenants, "tenant", ", created since"),
+        (lost.keys, "key", ", created since: no longer valid"),
+        (lost.revocations, "revocation", ": what was revoked works again"),
     )
-    return [line for count, line in lines if count]
+    return [f"{count(number, thing)}{more}" for number, thing, more in lines if number]
 
 
 def _tell_plan(plan: Plan) -> None:

@@ -10,7 +10,8 @@ import click
 
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import secret_names
-from gateway.cli.options import Places, locate, table, whereabouts
+from gateway.cli.options import Places, locate, table, tell_if_new, whereabouts
+from gateway.root import refuse_if_lost
 from runtime import settings as config
 from runtime.config.place import Place
 from runtime.config.secret_values import VAULT
@@ -41,6 +42,8 @@ def put_secret(name: str, places: Places) -> None:
         value = click.prompt(f"Value of {name}", hide_input=True, err=True)
     else:
         value = _from_stdin()
+    refuse_if_lost(place.state_dir, place.root_secret)
+    tell_if_new(place.state_dir)
     Vault(place.state_dir, place.root_secret).put(name, value)
     click.echo(f"Stored {name} in {place.state_dir}.")
     _renew(place)

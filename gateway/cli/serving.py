@@ -25,6 +25,7 @@ from gateway.live.view import LiveView, can_show
 from gateway.processes import local_ca
 from gateway.processes.server import NodeThread, keep_hosts, node_of, own_store, run_gateway
 from gateway.processes.workers import GatewayFailed
+from gateway.root import refuse_if_lost
 from runtime import logs, state, weights
 from runtime.config.overrides import local_tls
 from runtime.deploy import reload
@@ -100,7 +101,7 @@ def dev(addresses: Addresses, https: bool, as_json: bool, places: Places) -> Non
             if view:
                 view.follow(admin)
             weights.ensure(settings)
-            with database(settings) as db:
+            with database(settings, create=True) as db:
                 secret = demo_key(db, settings.state_dir, pepper(settings))
             start = _deploy(settings, "bulkhead dev")
             watch.start()
@@ -145,6 +146,7 @@ def node(admin_port: int | None, deployed: bool, places: Places) -> None:
     """Run this machine's hosts alone; `bulkhead gateway` finds them by the state folder."""
     settings = _settings(_chosen(places, deployed=deployed), Addresses(admin_port=admin_port))
     with state.own(settings.state_dir, "node"), AdminThread(settings, "node"):
+        refuse_if_lost(settings.state_dir, settings.root_secret)
         weights.ensure(settings)
         asyncio.run(_node_until_signal(_deploy(settings, "bulkhead node")))
 
@@ -214,7 +216,8 @@ def _with_local_tls(settings: Settings) -> Settings:
 
 def _migrate(settings: Settings) -> None:
     """The store is brought to this version's schema, or refused, before anything starts."""
-    with database(settings):
+    refuse_if_lost(settings.state_dir, settings.root_secret)
+    with database(settings, create=True):
         pass
 
 

@@ -12,15 +12,15 @@ import click
 import msgspec
 
 from gateway.cli.accounts import as_json
-from gateway.cli.options import NoState, Places, Unreachable, load, places, table
+from gateway.cli.options import Places, Unreachable, load, need_database, places, table
 from gateway.clock import SYSTEM_CLOCK
 from gateway.crons.crons import Book, Run, moment, run_once
 from gateway.crons.jobs import warm
 from gateway.crons.schedule import last_until, next_after
+from gateway.live.words import count
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode
 from gateway.relay.placement import Placement
-from gateway.store.connection import DATABASE
 from runtime import state
 from runtime.config.sections import CronSettings
 from runtime.settings import Settings
@@ -66,9 +66,9 @@ def run_trigger(ctx: click.Context, number: int, places: Places, as_json: bool) 
     settings = load(places)
     crons = _crons(settings)
     if number > len(crons):
-        raise click.UsageError(f"there are {len(crons)} jobs; see `bulkhead triggers list`")
-    if not (settings.state_dir / DATABASE).exists():
-        raise NoState(f"{settings.state_dir} holds no database; name the folder with --state")
+        found = count(len(crons), "job")
+        raise click.UsageError(f"the config has {found}; see `bulkhead triggers list`")
+    need_database(settings.state_dir)
     run = asyncio.run(_run(crons[number - 1], settings))
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(run)))

@@ -70,7 +70,7 @@ def export_usage(
     place = locate(places)
     if start >= end:
         raise click.UsageError("--from must be before --to")
-    with database(place, create=False) as db:
+    with database(place) as db:
         tenant_id = accounts.tenant_id_of(db, tenant) if tenant else None
     rows = export(place.state_dir / DATABASE, tenant_id, start, end, fmt)
     if output is None:

@@ -77,4 +77,5 @@ async def _export(
     folder, database = folder_of(job, settings), settings.state_dir / DATABASE
     await usage_files.closed(database, end, settings.file.limits.wall_s + REAP_S)
     files = await to_thread.run_sync(usage_files.write, folder, database, start, end, job.format)
-    return f"wrote {len(files)} file(s) for {start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}"
+    wrote = "1 file" if len(files) == 1 else f"{len(files)} files"
+    return f"wrote {wrote} for {start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}"

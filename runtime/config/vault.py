@@ -106,7 +106,9 @@ class Vault:
         except (MsgspecError, RecursionError) as fault:
             raise VaultError(f"{self._path} can't be read: {fault}") from None
         if contents.format != FORMAT:
-            raise VaultError(f"{self._path} has format {contents.format}, of a newer version")
+            raise VaultError(
+                f"{self._path} has unknown format {contents.format}; this version knows {FORMAT}"
+            )
         return contents
 
     @contextmanager

@@ -113,7 +113,7 @@ async def test_usage_files_hold_each_record_once(settings: Settings) -> None:
     used(settings, "last", "acme", at("30T02:59:59"))
     used(settings, "after", "acme", at("30T03:00:00"))
     used(settings, "theirs", "globex", at("29T12:00"))
-    assert (await export(settings, "29T03:00")).startswith("wrote 2 file(s)")
+    assert (await export(settings, "29T03:00")).startswith("wrote 2 files")
     await export(settings, "30T03:00")
     assert files(settings) == {
         "usage-acme-20261128T0300Z-20261129T0300Z.csv": ["before"],
@@ -136,7 +136,7 @@ async def test_a_period_that_was_written_is_not_written_again(settings: Settings
     await export(settings, "30T03:00")
     path = settings.folder / "out" / "usage-acme-20261129T0300Z-20261130T0300Z.csv"
     path.write_text("as it was sent")
-    assert (await export(settings, "30T03:00")).startswith("wrote 0 file(s)")
+    assert (await export(settings, "30T03:00")).startswith("wrote 0 files")
     assert path.read_text() == "as it was sent"
     for when in ("30T03:00", "29T03:00"):
         assert "written before" in await export(settings, when, closed="30T03:00")

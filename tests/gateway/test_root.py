@@ -1,0 +1,68 @@
+"""A root secret that was lost is told, and no other is made in its place."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.demo import demo_key
+from gateway.keys import PEPPER_LABEL
+from gateway.root import RootSecretLost, keyring_of, refuse_if_lost
+from gateway.store.connection import DATABASE, open_for_writing
+from gateway.store.migrate import migrate
+from gateway.tenants import Key, create_key, create_tenant, revoke_key
+from runtime import keyring
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    migrate(tmp_path / DATABASE)
+    return tmp_path
+
+
+def add_key(folder: Path) -> Key:
+    with closing(open_for_writing(folder / DATABASE)) as db:
+        create_tenant(db, "acme")
+        return create_key(db, "acme", "ci", keyring_of(folder, "").derive(PEPPER_LABEL))[0]
+
+
+def test_it_is_made_where_no_key_needs_another(folder: Path) -> None:
+    keyring_of(folder / "new", "")
+    assert keyring.path(folder / "new").exists()
+    add_key(folder)
+    before = keyring.path(folder).read_text()
+    keyring_of(folder, "")
+    assert keyring.path(folder).read_text() == before
+
+
+def test_a_lost_one_is_refused_and_none_is_made(folder: Path) -> None:
+    add_key(folder)
+    keyring.path(folder).unlink()
+    with pytest.raises(RootSecretLost, match=re.escape(str(keyring.path(folder)))):
+        keyring_of(folder, "")
+    assert not keyring.path(folder).exists()
+    refuse_if_lost(folder, "ab" * 32)  # the environment's: whether it's the one can't be told
+
+
+def test_once_its_keys_are_revoked_there_is_a_new_one(folder: Path) -> None:
+    key = add_key(folder)
+    keyring.path(folder).unlink()
+    with closing(open_for_writing(folder / DATABASE)) as db:
+        revoke_key(db, key.id)
+    keyring_of(folder, "")
+    assert keyring.path(folder).exists()
+
+
+def test_the_demo_key_needs_none(folder: Path) -> None:
+    with closing(open_for_writing(folder / DATABASE)) as db:
+        before = demo_key(db, folder, keyring_of(folder, "").derive(PEPPER_LABEL))
+        keyring.path(folder).unlink()
+        assert demo_key(db, folder, keyring_of(folder, "").derive(PEPPER_LABEL)) != before
+
+
+def test_a_store_that_is_empty_yet_has_no_keys(tmp_path: Path) -> None:
+    (tmp_path / DATABASE).touch()
+    refuse_if_lost(tmp_path, "")
