@@ -152,6 +152,8 @@ class PoolModel(Struct, frozen=True):
     failures: int = 0
     reason: str = ""
     retry_at: float = 0.0
+    is_down: bool = False  # an attached server
+    failed_at: float | None = None  # when it was `reason`
 
 
 class PoolModels(Struct, frozen=True):

@@ -78,7 +78,8 @@ HOST_HEADING = ("HOST", "MODEL", "STATE", "FOR", "PID", "RUNNING", "MEMORY")
 def model_row(model: PoolModel, now: float) -> tuple[str, ...]:
     """One model."""
     if model.state == "attached":
-        return (model.id, "attached", NOTHING, NOTHING, NOTHING, NOTHING, model.url)
+        nothing = (NOTHING,) * 4
+        return (model.id, "down" if model.is_down else "attached", *nothing, _server(model, now))
     again = model.retry_at - now
     return (
         model.id,
@@ -90,6 +91,14 @@ def model_row(model: PoolModel, now: float) -> tuple[str, ...]:
         cut(clean(model.reason), MAX_REASON_LEN)
         + (f" (again in {span(again)})" if again > 0 else ""),
     )
+
+
+def _server(model: PoolModel, now: float) -> str:
+    """Where an attached server is, and what went wrong there last."""
+    if model.failed_at is None:
+        return model.url
+    reason = cut(clean(model.reason), MAX_REASON_LEN)
+    return f"{model.url}: {reason} ({span(now - model.failed_at)} ago)"
 
 
 def host_row(host: Host, now: float) -> tuple[str, ...]:

@@ -11,9 +11,11 @@ left in a pooled connection would reach the next caller.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from socket import gaierror
 
 import aiohttp
 import httpx
@@ -139,7 +141,7 @@ class Transport(httpx.AsyncBaseTransport):
         except aiohttp.ClientSSLError as fault:
             raise ConnectFailed(_refusal_of(fault)) from None
         except aiohttp.ClientConnectorError as fault:
-            raise ConnectFailed(str(fault.os_error.strerror or type(fault).__name__)) from None
+            raise ConnectFailed(_why(fault.os_error)) from None
         except aiohttp.ConnectionTimeoutError:
             raise ConnectFailed("no connection in time") from None
         except aiohttp.ClientError as fault:
@@ -188,6 +190,13 @@ class Transport(httpx.AsyncBaseTransport):
         if session is not None:
             await session.close()
             await asyncio.sleep(0)  # let aiohttp's transports see the close
+
+
+def _why(fault: OSError) -> str:
+    """In the system's words: asyncio's repeat the address instead."""
+    if fault.errno and not isinstance(fault, gaierror):
+        return os.strerror(fault.errno)
+    return fault.strerror or str(fault) or type(fault).__name__
 
 
 def _refusal_of(fault: aiohttp.ClientError) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -94,5 +96,12 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
         assert got.status_code == 503
         assert int(got.headers["retry-after"]) > 0
         assert "127.0.0.1" not in got.text
-        assert '"event":"upstream_unreachable"' in stack.log.read_text()
+        assert c.post("/v1/completions", json=BODY).status_code == 503
+        log = stack.log.read_text()
+        assert log.count('"event":"attached_server_down"') == 1, "not for each request"
+        (model,) = json.loads(stack.cli("hosts", "list", "--json"))["models"]
+        assert (model["state"], model["is_down"]) == ("attached", True)
+        assert "refused" in model["reason"].lower()
+        assert "Connection refused (" in stack.cli("hosts", "list")
+        assert 0 <= time.time() - model["failed_at"] < 120
     assert "Traceback" not in stack.log.read_text(), "a stop without hosts is as quiet as any"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec import convert, to_builtins
 
 from gateway.cli.answers import Host, PoolModel
@@ -43,3 +44,18 @@ def test_a_failure_says_why_and_until_when() -> None:
     assert line.endswith("… (again in 1 min)")
     waiting = ModelView(id="a", state=ModelState.WAITING_FOR_MEMORY, waiting=4)
     assert "waiting for memory" in told([waiting], [])[1]
+
+
+@pytest.mark.parametrize(("is_down", "state"), [(True, "down"), (False, "attached")])
+def test_an_attached_server_s_last_trouble_is_told_with_its_age(is_down: bool, state: str) -> None:
+    model = PoolModel(
+        id="far",
+        state="attached",
+        url="http://far.example/v1",
+        is_down=is_down,
+        reason="Connection\nrefused",
+        failed_at=940,
+    )
+    line = as_text([model], [], 1000).splitlines()[1]
+    assert line.split()[1] == state
+    assert line.endswith("http://far.example/v1: Connection refused (1 min ago)")
