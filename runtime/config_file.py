@@ -20,7 +20,7 @@ from runtime.config.environments import NOT_INHERITED, Environment
 from runtime.config.report import Fault, Report
 from runtime.config.sections import FileSettings
 from runtime.config.toml_text import BadText, tables
-from runtime.config.variables import NAME, Variables, expand, plain
+from runtime.config.variables import NAME, Variables, declared, expand, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _chosen(
     part: Environment, given: Given, folder: Path | None, report: Report, parsed: Parsed
 ) -> dict[str, Any]:
     """The sections of the environment that is used, and the secrets that it asks for."""
-    data = _expanded(part, _variables(part.data, given), report)
+    data = _expanded(part, _variables(part.data, given, report), report)
     _check_models(data, report)
     values = fields(FileSettings, data, report)
     for name, paths in _named_secrets(data).items():
@@ -96,7 +96,7 @@ def _chosen(
 
 def _other(part: Environment, report: Report) -> None:
     """One that isn't used now. The top may be there only to be inherited from."""
-    data = _expanded(part, _variables(part.data, None), report)
+    data = _expanded(part, _variables(part.data, None, report), report)
     if part.name:
         _check_models(data, report)
     fields(FileSettings, data, report)
@@ -114,10 +114,10 @@ def _expanded(part: Environment, variables: Variables, report: Report) -> dict[s
     }
 
 
-def _variables(data: dict[str, Any], given: Given | None) -> Variables:
+def _variables(data: dict[str, Any], given: Given | None, report: Report) -> Variables:
     """What `${NAME}` may stand for; `given` is None for an environment that isn't chosen."""
     in_file = data.get("vars")
-    values = dict(in_file) if isinstance(in_file, dict) else {}
+    values = declared(in_file, report) if isinstance(in_file, dict) else {}
     secrets = frozenset(_named_secrets(data))
     if given is None:
         return Variables(values, secrets=secrets, may_lack=True)

@@ -2,8 +2,9 @@
 
 msgspec stops at the first fault; an operator with five typos deserves five lines. So structs and
 lists are walked here, and each leaf is converted by msgspec on its own. A struct that has rules
-across its fields tells them in a static `faults(values) -> (key, message)…`, which gets the values
-that were good, so that it speaks even beside another fault.
+across its fields tells them in a static `faults(values) -> (key, message)…`. It gets what was good,
+so that it speaks even beside another fault: None stands for a value that wasn't, in `values` and in
+the structs within.
 """
 
 from __future__ import annotations
@@ -22,25 +23,29 @@ T = TypeVar("T")
 
 def convert(cls: type[T], data: object, report: Report, path: str = "") -> T | None:
     """`data` as `cls`, or None with the reasons added to `report`."""
-    return _convert(cls, data, report, path)  # type: ignore[no-any-return]
+    before = (len(report.errors), report.holes)
+    found: T | None = _convert(cls, data, report, path)
+    return found if (len(report.errors), report.holes) == before else None
 
 
 def fields(
     kind: type[msgspec.Struct], data: dict[str, Any], report: Report, path: str = ""
 ) -> dict[str, Any]:
-    """The fields of a struct that `data` has; None stands for one with a fault."""
+    """The fields of a struct that `data` has; None stands for one with a fault, or that lacks."""
     hints = get_type_hints(kind, include_extras=True)
     known = {f.encode_name: f for f in msgspec.structs.fields(kind)}
     _warn_unknown(data, list(known), report, path)
     values: dict[str, Any] = {}
+    missing: list[str] = []
     for key, spec in known.items():
         if key in data:
             values[spec.name] = _convert(hints[spec.name], data[key], report, join(path, key))
         elif spec.required:
             report.error(join(path, key), "is missing")
+            missing.append(spec.name)
     for key, message in getattr(kind, "faults", _no_faults)(values):
         report.error(f"{path}.{key}" if path else key, message)
-    return values
+    return values | dict.fromkeys(missing)
 
 
 def _convert(kind: Any, data: object, report: Report, path: str) -> Any:
@@ -58,9 +63,7 @@ def _no_faults(_: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _struct(kind: type[msgspec.Struct], data: object, report: Report, path: str) -> Any:
     if not isinstance(data, dict):
         return _refuse("a table", data, report, path)
-    before = (len(report.errors), report.holes)
-    values = fields(kind, data, report, path)
-    return kind(**values) if (len(report.errors), report.holes) == before else None
+    return kind(**fields(kind, data, report, path))
 
 
 def _list(item: Any, data: object, report: Report, path: str) -> Any:

@@ -41,11 +41,18 @@ def misfits(
 def memory_faults(models: Sequence[ModelSettings | None], budget: int) -> Iterator[tuple[str, str]]:
     """The same for a configuration that is being checked: (path, reason). A budget of 0 is none.
 
-    Fetched weights aren't looked for, so an estimate may be too low here, and never too high.
+    Fetched weights aren't looked for, so an estimate may be too low here, and never too high. A
+    model with a fault in what counts here is left out, as if it took nothing.
     """
     if not budget:
         return
-    ours = [(i, m) for i, m in enumerate(models) if m is not None and m.engine != "openai"]
+    ours = [(i, model) for i, model in enumerate(models) if model and _can_be_sized(model)]
     sizes = [host_bytes(model, model.path) for _, model in ours]
     for at, key, reason in misfits([model for _, model in ours], sizes, budget):
         yield f"models[{ours[at][0]}].{key}", reason
+
+
+def _can_be_sized(model: ModelSettings) -> bool:
+    """One of ours, without a fault (None) in what its size and its number depend on."""
+    counts = (model.min_hosts, model.memory_bytes, model.path, model.options)
+    return model.engine in registry.FOOTPRINTS and None not in counts

@@ -36,6 +36,15 @@ Name = Annotated[
         description="lowercase letters, digits, _ and - , the first no -",
     ),
 ]
+_LABEL = "[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+Host = Annotated[
+    str,
+    Meta(
+        pattern=rf"^({_LABEL}(\.{_LABEL})*\.?|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?)\Z",
+        max_length=253,
+        description='an address or a name of this machine, such as "127.0.0.1" or "::"',
+    ),
+]
 MAX_PORT = 65535
 Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
@@ -63,10 +72,23 @@ DayOrNone = Annotated[datetime.date | None, Meta(description="a date, such as 20
 Origin = Annotated[
     str,
     Meta(
-        pattern=r"^(\*|https?://([a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?)\Z",
+        pattern=r"^(\*|https?://([a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?)\Z",
         description='an origin as browsers send it, such as "https://app.example.com", or "*"',
     ),
 ]
+
+
+def origin_fault(origin: str) -> str:
+    """Why no browser sends an origin, good as its form may be, or nothing."""
+    scheme, _, rest = origin.partition("://")
+    bare, colon, port = rest.rpartition(":")
+    if not (colon and port.isdigit()):
+        return ""
+    if int(port) > MAX_PORT:
+        return f"a port is at most {MAX_PORT}"
+    if int(port) == {"http": 80, "https": 443}[scheme]:
+        return f'browsers leave out the port that {scheme} has anyway: write "{scheme}://{bare}"'
+    return ""
 
 
 def is_http_url(text: str) -> bool:

@@ -34,7 +34,7 @@ class ClientTls(Struct, frozen=True, kw_only=True):
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """A certificate needs its key, and the other way round."""
         for one, other in (("cert", "key"), ("key", "cert")):
-            if found.get(one) and not found.get(other):
+            if found.get(one) and found.get(other, "") == "":
                 yield other, f"is missing beside `{one}`"
 
 
@@ -92,7 +92,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """Which fields an engine needs."""
-        if (found.get("min_hosts") or 0) > (found.get("max_hosts") or 1):
+        least, most = found.get("min_hosts", 0), found.get("max_hosts", 1)
+        if least is not None and most is not None and least > most:
             yield "min_hosts", "is more than `max_hosts`"
         engine = found.get("engine", "")
         for key in FOREIGN_KEYS.get(engine, ()):
@@ -109,24 +110,32 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 def name_faults(models: Sequence[ModelSettings | None]) -> Iterator[tuple[str, str]]:
     """No two models answer to one name, and a successor is another model.
 
-    None stands for a model with other faults.
+    None stands for what has other faults, a model or a name of one.
     """
     taken: set[str] = set()
     for i, model in enumerate(models):
-        for key, name in _names(model) if model else ():
+        for key, name in names_of(model) if model else ():
             if name in taken:
                 yield f"models[{i}].{key}", f"{name!r} is used twice"
             taken.add(name)
+    may_be_any = any(map(has_nameless, models))
     for i, model in enumerate(models):
-        successor = model.lifecycle.successor if model else ""
-        if model and successor in (model.id, *model.aliases):
+        successor = getattr(model and model.lifecycle, "successor", None)
+        if successor and model and successor in {name for _, name in names_of(model)}:
             yield f"models[{i}].lifecycle.successor", "is the model itself"
-        elif successor and successor not in taken and None not in models:
+        elif successor and successor not in taken and not may_be_any:
             yield f"models[{i}].lifecycle.successor", f"there is no model {successor!r}"
 
 
-def _names(model: ModelSettings) -> Iterator[tuple[str, str]]:
-    """Each name that a model answers to, and the key that says so."""
-    yield "id", model.id
-    for j, alias in enumerate(model.aliases):
-        yield f"aliases[{j}]", alias
+def names_of(model: Any) -> Iterator[tuple[str, str]]:
+    """Each good name that a model answers to, and the key that says so."""
+    if model.id is not None:
+        yield "id", model.id
+    for j, alias in enumerate(model.aliases or ()):
+        if alias is not None:
+            yield f"aliases[{j}]", alias
+
+
+def has_nameless(model: Any) -> bool:
+    """Whether a model may have a name that isn't known, since there is a fault in it."""
+    return model is None or model.id is None or model.aliases is None or None in model.aliases

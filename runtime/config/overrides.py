@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from runtime.config.kinds import MAX_PORT
+from runtime.config import words
+from runtime.config.kinds import Host, Port, PortOrNone
 from runtime.config.report import Report
 from runtime.config.sections import FileSettings, ServerTls
 
-PORTS = (("BULKHEAD_PORT", 1), ("BULKHEAD_ADMIN_PORT", 0))  # and the least that each may be
+# What each may be.
+KINDS: dict[str, Any] = {
+    "BULKHEAD_HOST": Host,
+    "BULKHEAD_PORT": Port,
+    "BULKHEAD_ADMIN_HOST": Host,
+    "BULKHEAD_ADMIN_PORT": PortOrNone,
+}
 
 
 def check(env: Mapping[str, str], report: Report) -> None:
-    """Tell of ports that can't be."""
-    for name, least in PORTS:
-        text = env.get(name, "")
-        if text and not (text.isascii() and text.isdigit() and least <= int(text) <= MAX_PORT):
-            report.error(name, f"expected a port, found {text[:40]!r}")
+    """Tell of hosts and ports that can't be."""
+    for name, kind in KINDS.items():
+        if (text := env.get(name, "")) and not _is(kind, text):
+            report.error(name, f"expected {words.expected(kind)}, found {words.found(text)}")
 
 
 def apply(file: FileSettings, env: Mapping[str, str]) -> FileSettings:
@@ -38,6 +45,16 @@ def apply(file: FileSettings, env: Mapping[str, str]) -> FileSettings:
             port=int(env.get("BULKHEAD_ADMIN_PORT") or admin.port),
         ),
     )
+
+
+def _is(kind: Any, text: str) -> bool:
+    if kind is not Host and not (text.isascii() and text.isdigit()):  # 8e3 is a number, too
+        return False
+    try:
+        msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def local_tls(folder: str) -> ServerTls:

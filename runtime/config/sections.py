@@ -19,6 +19,7 @@ from runtime.config.kinds import (
     Count,
     Currency,
     DayOrNone,
+    Host,
     ModelId,
     Name,
     Number,
@@ -30,8 +31,9 @@ from runtime.config.kinds import (
     SecretName,
     Share,
     is_http_url,
+    origin_fault,
 )
-from runtime.config.models import ClientTls, ModelSettings, name_faults
+from runtime.config.models import ClientTls, ModelSettings, has_nameless, name_faults, names_of
 from runtime.config.report import did_you_mean
 from runtime.config.route_patterns import BadPattern, parse_route
 
@@ -48,14 +50,14 @@ class ServerTls(Struct, frozen=True, kw_only=True):
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """A certificate needs its key, and the other way round."""
         for one, other in (("cert", "key"), ("key", "cert"), ("client_ca", "cert")):
-            if found.get(one) and not found.get(other):
+            if found.get(one) and found.get(other, "") == "":
                 yield other, f"is missing beside `{one}`"
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """The public listener."""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Port = 8787
     drain_s: Seconds = 30.0
     tls: ServerTls = ServerTls()
@@ -64,7 +66,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 class AdminSettings(Struct, frozen=True, kw_only=True):
     """The operator's listener. Its key is in the state folder."""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: PortOrNone = 8788  # 0: none
     names: tuple[str, ...] = ()  # it may be called by, beside localhost, `host` and addresses
     tls: ServerTls = ServerTls()
@@ -97,15 +99,15 @@ class HostSettings(Struct, frozen=True, kw_only=True):
 class NodeSettings(Struct, frozen=True, kw_only=True):
     """This machine's node for gateways on other machines. They must show a certificate."""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: PortOrNone = 0  # 0: only on this machine, through a socket
     tls: ServerTls = ServerTls()
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """Whoever may reach a node over the network is known by a certificate."""
-        tls = found.get("tls")
-        if found.get("port") and not (tls and tls.cert and tls.client_ca):
+        tls = found.get("tls", ServerTls())
+        if found.get("port") and tls and "" in (tls.cert, tls.client_ca):
             yield "tls", "a node on a port needs `cert`, `key` and `client_ca`"
 
 
@@ -118,10 +120,10 @@ class RemoteNodeSettings(Struct, frozen=True, kw_only=True):
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """The way to it is authenticated at both ends."""
-        url, tls = str(found.get("url") or ""), found.get("tls")
-        if "url" in found and not (is_http_url(url) and url.startswith("https://")):
+        url, tls = found.get("url"), found.get("tls")
+        if url is not None and not (is_http_url(url) and url.startswith("https://")):
             yield "url", "expected an https:// URL"
-        if "tls" not in found or (tls and not tls.cert):
+        if "tls" not in found or (tls and tls.cert == ""):
             yield "tls.cert", "a remote node asks for a client certificate"
 
 
@@ -196,7 +198,10 @@ class TenantSettings(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """One price a model."""
+        """Origins that browsers send, and one price a model."""
+        for i, origin in enumerate(found.get("origins") or ()):
+            if fault := origin_fault(origin or ""):
+                yield f"origins[{i}]", fault
         models = [price.model if price else None for price in found.get("prices") or ()]
         for i, model in enumerate(models):
             if model is not None and model in models[:i]:
@@ -224,12 +229,15 @@ class FileSettings(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """No two models have one name, and what is said of others is said of some."""
+        """No two models have one name, and what is said of others is said of some.
+
+        None stands for what has other faults, here and within.
+        """
         models = found.get("models") or ()
         yield from name_faults(models)
         yield from tenant_faults(found.get("tenants") or (), models)
         yield from warm_faults(found.get("triggers"), models)
-        yield from memory_faults(models, (found.get("hosts") or HostSettings()).memory_bytes)
+        yield from memory_faults(models, (found.get("hosts") or HostSettings()).memory_bytes or 0)
         for i, route in enumerate(found.get("routes") or ()):
             try:
                 parse_route(route or "*/*")
@@ -240,31 +248,29 @@ class FileSettings(Struct, frozen=True, kw_only=True):
 def tenant_faults(
     tenants: Sequence[TenantSettings | None], models: Sequence[ModelSettings | None]
 ) -> Iterator[tuple[str, str]]:
-    """Tenants have different names, and contracts are about models there are.
-
-    None stands for what has other faults.
-    """
+    """Tenants have different names, and contracts are about models there are."""
     names = [tenant.name if tenant else None for tenant in tenants]
-    known = {model.id for model in models if model}
-    for i, tenant in enumerate(tenants):
-        if tenant is None:
-            continue
-        if tenant.name in names[:i]:
-            yield f"tenants[{i}].name", f"{tenant.name!r} is used twice"
-        for j, price in enumerate(tenant.prices):
-            if price.model not in known and None not in models:
-                yield f"tenants[{i}].prices[{j}].model", f"there is no model {price.model!r}"
+    known = [model.id if model else None for model in models]
+    for i, (tenant, name) in enumerate(zip(tenants, names, strict=True)):
+        if name is not None and name in names[:i]:
+            yield f"tenants[{i}].name", f"{name!r} is used twice"
+        for j, price in enumerate((tenant.prices if tenant else ()) or ()):
+            model = getattr(price, "model", None)
+            if model is not None and model not in known and None not in known:
+                yield f"tenants[{i}].prices[{j}].model", f"there is no model {model!r}"
 
 
 def warm_faults(
     triggers: TriggerSettings | None, models: Sequence[ModelSettings | None]
 ) -> Iterator[tuple[str, str]]:
-    """What is warmed is a model of ours. None stands for what has other faults."""
-    engines = {name: m.engine for m in models if m for name in (m.id, *m.aliases)}
-    for i, job in enumerate(triggers.crons if triggers else ()):
-        if job.run != "warm" or None in models:
+    """What is warmed is a model of ours."""
+    engines = {name: model.engine for model in models if model for _, name in names_of(model)}
+    for i, job in enumerate((triggers.crons if triggers else ()) or ()):
+        if getattr(job, "run", "") != "warm" or not job.model:
             continue
         if job.model not in engines:
+            if any(map(has_nameless, models)):
+                continue
             hint = did_you_mean(job.model, engines, '"')
             yield f"triggers.crons[{i}].model", f"there is no model {job.model!r}{hint}"
         elif engines[job.model] == "openai":

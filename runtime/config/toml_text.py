@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import Any
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 64
+_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+# A key that stands where a statement begins, with more parts than that. Reading it costs the square
+# of their number, so it is looked for before.
+_DEEP_KEY = re.compile(rf"^[ \t\[]*(?:{_PART}[ \t]*\.[ \t]*){{{MAX_DEPTH}}}", re.MULTILINE)
 
 
 class BadText(Exception):
@@ -18,7 +23,9 @@ def tables(text: bytes | str) -> dict[str, Any]:
     if len(text) > MAX_BYTES:
         raise BadText(f"larger than {MAX_BYTES >> 20} MiB")
     try:
-        data = tomllib.loads(text if isinstance(text, str) else text.decode())
+        text = text if isinstance(text, str) else text.decode()
+        _refuse_deep_keys(text)
+        data = tomllib.loads(text)
     except UnicodeDecodeError:
         raise BadText("not text in UTF-8") from None
     except RecursionError:
@@ -28,6 +35,12 @@ def tables(text: bytes | str) -> dict[str, Any]:
     if not _is_shallow(data):
         raise BadText(f"more than {MAX_DEPTH} levels deep")
     return data
+
+
+def _refuse_deep_keys(text: str) -> None:
+    if deep := _DEEP_KEY.search(text):
+        line = text.count("\n", 0, deep.start()) + 1
+        raise BadText(f"line {line}: more than {MAX_DEPTH} levels deep")
 
 
 def _is_shallow(data: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 from runtime.config.report import Report, did_you_mean, join
 
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+MAX_BITS = 64  # TOML's own bound
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
 _WHOLE = re.compile(rf"\$\{{({NAME})\}}")
 
@@ -50,6 +52,15 @@ class Variables:
     may_lack: bool = False  # an environment that isn't chosen: others may be given when it is
 
 
+def declared(data: dict[str, Any], report: Report) -> dict[str, Any]:
+    """The values of [vars]; what is wrong with one is told, and it is made UNKNOWN."""
+    for name in data:
+        if not re.fullmatch(NAME, name):
+            told = "no `${…}` can name it: letters, digits and _ , the first no digit"
+            report.error(join("vars", name), told)
+    return {name: _declared(value, report, join("vars", name)) for name, value in data.items()}
+
+
 def expand(data: Any, variables: Variables, report: Report, path: str = "") -> Any:
     """`data` with every `${NAME}` replaced; what can't be replaced is told and made UNKNOWN."""
     if isinstance(data, dict):
@@ -59,8 +70,27 @@ def expand(data: Any, variables: Variables, report: Report, path: str = "") -> A
     value = data
     if isinstance(data, str) and "${" in data:
         value = _text(data, variables, report, path)
+    return _usable(value, report, path)
+
+
+def _declared(data: Any, report: Report, path: str) -> Any:
+    if isinstance(data, dict):
+        return {k: _declared(v, report, join(path, k)) for k, v in data.items()}
+    if isinstance(data, list):
+        return [_declared(v, report, f"{path}[{i}]") for i, v in enumerate(data)]
+    if isinstance(data, float) and not math.isfinite(data):
+        report.error(path, f"expected a number, found {data}")
+        return UNKNOWN
+    return _usable(data, report, path)
+
+
+def _usable(value: Any, report: Report, path: str) -> Any:
+    """A single value, or UNKNOWN with the reason told if nothing could use it."""
     if isinstance(value, str) and "\0" in value:  # no file's name, URL or header can
         report.error(path, "a text can't hold the character U+0000")
+        return UNKNOWN
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:  # Python may not even write it
+        report.error(path, f"a whole number has at most {MAX_BITS} bits")
         return UNKNOWN
     return value
 
@@ -88,7 +118,7 @@ def _text(text: str, variables: Variables, report: Report, path: str) -> Any:
     complaints = [fault for name in names if (fault := _fault(name, variables))]
     for complaint in complaints:
         report.error(path, complaint)
-    if complaints or any(name not in variables.values for name in names):
+    if complaints or any(has_unknown(variables.values.get(name, UNKNOWN)) for name in names):
         return UNKNOWN
     if whole := _WHOLE.fullmatch(text):
         value = variables.values[whole[1]]

@@ -54,7 +54,10 @@ def found(data: object, kind: Any = None) -> str:
         return "a table" if isinstance(data, dict) else "a list"
     if isinstance(data, datetime.date | datetime.time):
         return f"the {'date' if isinstance(data, datetime.date) else 'time'} {data.isoformat()}"
-    return _cut(str(data))
+    is_long = (
+        isinstance(data, int) and data.bit_length() > 64
+    )  # Python may not write it in decimals
+    return _cut(hex(data) if is_long else str(data))  # type: ignore[arg-type]
 
 
 def suggestion(kind: Any, data: object) -> str:
