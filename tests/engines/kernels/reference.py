@@ -119,6 +119,61 @@ def signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
+HIGH = 0x8001  # a domain whose tags are negative as int64
+
+
+def one_row() -> Step:
+    """Two pages of one row, which writes the second; a third page is another row's."""
+    own = [pack(HIGH, 7), pack(HIGH, 8)]
+    return Step(
+        tags=[0, own[0], own[1], pack(3, 9)],
+        states=[0, SEALED, ACTIVE, ACTIVE],
+        refs=[0, 2, 1, 1],
+        owners=[-1, -1, 50, 60],
+        block_tables=[[1, 2, 0]],
+        expected_tags=[[*own, 0]],
+        row_domains=[HIGH],
+        row_owners=[50],
+        num_pages=[2],
+        slots=[2 * PAGE_SIZE + 1],
+        token_rows=[0],
+        positions=[PAGE_SIZE + 1],
+    )
+
+
+def one_page() -> Step:
+    """A pool of one page, and the row whose page it is."""
+    own = pack(HIGH, 7)
+    return Step(
+        tags=[0, own],
+        states=[0, ACTIVE],
+        refs=[0, 1],
+        owners=[-1, 50],
+        block_tables=[[1]],
+        expected_tags=[[own]],
+        row_domains=[HIGH],
+        row_owners=[50],
+        num_pages=[1],
+        slots=[PAGE_SIZE],
+        token_rows=[0],
+        positions=[0],
+    )
+
+
+def null_page_as_own() -> Step:
+    """A row that would read and write the null page, which says of itself that it is the row's."""
+    return replace(
+        one_page(),
+        states=[ACTIVE, ACTIVE],
+        refs=[1, 1],
+        owners=[50, 50],
+        block_tables=[[0]],
+        expected_tags=[[0]],
+        row_domains=[0],
+        slots=[1],
+    )
+
+
 domains = st.sampled_from([0, 1, 2, 0x7FFF, 0x8000, 0xFFFF])
 
 

@@ -17,18 +17,21 @@ from engines.kernels import tag_check
 from tests.engines.kernels.reference import (
     ACTIVE,
     FAR,
+    HIGH,
     PAGE_SIZE,
     SEALED,
     Step,
     harmed_steps,
     ints,
+    null_page_as_own,
+    one_page,
+    one_row,
     pack,
     sound_steps,
 )
 
 FAULTY_PAGES: Callable[..., Tensor] = tag_check.faulty_pages
 FAULTY_SLOTS: Callable[..., Tensor] = tag_check.faulty_slots
-HIGH = 0x8001  # a domain whose tags are negative as int64
 
 
 def pages(step: Step) -> list[list[bool]]:
@@ -44,44 +47,6 @@ def slots(step: Step) -> list[bool]:
     assert faulty.dtype == torch.bool
     flags: list[bool] = faulty.tolist()
     return flags
-
-
-def one_row() -> Step:
-    """Two pages of one row, which writes the second; a third page is another row's."""
-    own = [pack(HIGH, 7), pack(HIGH, 8)]
-    return Step(
-        tags=[0, own[0], own[1], pack(3, 9)],
-        states=[0, SEALED, ACTIVE, ACTIVE],
-        refs=[0, 2, 1, 1],
-        owners=[-1, -1, 50, 60],
-        block_tables=[[1, 2, 0]],
-        expected_tags=[[*own, 0]],
-        row_domains=[HIGH],
-        row_owners=[50],
-        num_pages=[2],
-        slots=[2 * PAGE_SIZE + 1],
-        token_rows=[0],
-        positions=[PAGE_SIZE + 1],
-    )
-
-
-def one_page() -> Step:
-    """A pool of one page, and the row whose page it is."""
-    own = pack(HIGH, 7)
-    return Step(
-        tags=[0, own],
-        states=[0, ACTIVE],
-        refs=[0, 1],
-        owners=[-1, 50],
-        block_tables=[[1]],
-        expected_tags=[[own]],
-        row_domains=[HIGH],
-        row_owners=[50],
-        num_pages=[1],
-        slots=[PAGE_SIZE],
-        token_rows=[0],
-        positions=[0],
-    )
 
 
 @given(sound_steps())
@@ -140,9 +105,9 @@ def test_a_page_of_the_pool_that_is_not_the_rows() -> None:
     assert slots(replace(one_row(), slots=[3 * PAGE_SIZE])) == [True]
 
 
-def test_the_null_page_is_not_read_even_under_its_own_tag_and_domain() -> None:
-    step = replace(one_row(), expected_tags=[[pack(HIGH, 7), 0, 0]], row_domains=[0])
-    assert pages(replace(step, block_tables=[[1, NULL_PAGE, 0]])) == [[True, True, False]]
+def test_the_null_page_is_nobodys_whatever_it_says() -> None:
+    assert pages(null_page_as_own()) == [[True]]
+    assert slots(null_page_as_own()) == [True]
 
 
 def test_columns_past_the_row_are_not_looked_at() -> None:
