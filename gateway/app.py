@@ -59,7 +59,7 @@ def create_app(
     """
     v1 = V1()
     current = settings
-    living = worker.living(v1.stop, lambda: current.file) if worker else nullcontext()
+    living = worker.living(v1, lambda: current.file) if worker else nullcontext()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -48,6 +48,7 @@ class Call:
         self.extra: dict[bytes, bytes] = {}  # headers that any answer is to carry
         self._receive = receive
         self._send = send
+        self.is_reading = False  # the request's body
         self._streaming = False
         self._last_write = self.began
         self._writing = asyncio.Lock()
@@ -66,17 +67,24 @@ class Call:
         declared = self.header(b"content-length")
         if declared.isdigit() and int(declared) > limit:
             raise self._too_large(limit)
-        parts, size, more = [], 0, True
         async with self._stoppable():
-            while more:
-                message = await self._receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > limit:
-                    raise self._too_large(limit)
-                more = message.get("more_body", False)
+            self.is_reading = True
+            try:
+                return await self._read(limit)
+            finally:
+                self.is_reading = False
+
+    async def _read(self, limit: int) -> bytes:
+        parts, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise self._too_large(limit)
+            more = message.get("more_body", False)
         return b"".join(parts)
 
     @asynccontextmanager

@@ -29,6 +29,7 @@ from gateway.store.errors import StoreUnavailable
 log = structlog.get_logger()
 
 STOPPING = "the server is stopping and could not finish this answer; try again"
+UNSENT = "the server is stopping, and the request was not sent to its end; try again"
 
 Handler = Callable[[Env, Call], Awaitable[None]]
 
@@ -63,10 +64,22 @@ class V1:
             self._calls.discard(call)
             tell(self.env, call)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is being answered."""
+        return not self._calls
+
     def stop(self) -> None:
         """End the answers that still run."""
         for call in self._calls:
             call.stop(Stopping(STOPPING))
+
+    def stop_unsent(self, after_s: float) -> None:
+        """End the requests that have not been sent whole, so long after they began."""
+        now = time.perf_counter()
+        for call in self._calls:
+            if call.is_reading and now - call.began >= after_s:
+                call.stop(Stopping(UNSENT))
 
     async def _answer(self, env: Env, call: Call) -> None:
         try:

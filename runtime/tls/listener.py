@@ -7,9 +7,12 @@ that leaves takes a queue with it.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
 import socket
+import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -60,11 +63,46 @@ def stop_accepting(sock_fd: int) -> bool:
     return left
 
 
+def port_of(sock_fd: int) -> int:
+    """Where a socket listens."""
+    with socket.socket(fileno=os.dup(sock_fd)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def hang_up(port: int) -> None:
+    """Read no more from the connections that came to this port: their end, to the server.
+
+    One to which something is still being sent is left alone.
+    """
+    for fd in _descriptors("socket:"):
+        with suppress(OSError), socket.socket(fileno=os.dup(fd)) as one:
+            if _is_taken(one, port) and not _unsent(one):
+                one.shutdown(socket.SHUT_RD)
+
+
+def _is_taken(sock: socket.socket, port: int) -> bool:
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+        return False
+    is_listening = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    return not is_listening and bool(sock.getsockname()[1] == port)
+
+
+def _unsent(sock: socket.socket) -> int:
+    """Bytes that the other end hasn't acknowledged."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
 def _epoll_sets() -> list[int]:
+    return _descriptors("anon_inode:[eventpoll]")
+
+
+def _descriptors(kind: str) -> list[int]:
+    """This process's, of a kind."""
     found = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            if os.readlink(entry) == "anon_inode:[eventpoll]":
+            if os.readlink(entry).startswith(kind):
                 found.append(int(entry.name))
     return found
 

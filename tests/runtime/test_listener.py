@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from runtime.tls import listener as module
-from runtime.tls.listener import PortInUse, bind, listen, stop_accepting
+from runtime.tls.listener import PortInUse, bind, hang_up, listen, port_of, stop_accepting
 from tests.stack import free_port
 
 
@@ -95,3 +95,29 @@ async def test_it_takes_no_more_and_keeps_what_it_has() -> None:
             for writer in (first_writer, second_writer):
                 writer.close()
                 await writer.wait_closed()
+
+
+async def test_a_connection_that_is_hung_up_ends_for_the_server_and_is_still_answered() -> None:
+    """One that came to another port goes on."""
+    read = asyncio.Queue[bytes]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        read.put_nowait(await reader.read())
+        writer.write(b"farewell")
+        writer.close()
+
+    with bind("127.0.0.1", free_port()) as sock:
+        listen(sock)
+        sock.setblocking(False)
+        async with await asyncio.start_server(answer, sock=sock.dup()) as server:
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            writer.write(b"half a requ")
+            await asyncio.sleep(0.05)
+            hang_up(free_port())
+            await asyncio.sleep(0.05)
+            assert read.empty()
+            hang_up(port_of(server.sockets[0].fileno()))
+            async with asyncio.timeout(30):
+                assert await read.get() == b"half a requ"
+                assert await reader.read() == b"farewell"
+            writer.close()
