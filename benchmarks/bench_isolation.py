@@ -5,15 +5,17 @@ twice: once just after A has sent the very prefix (`candidate`), once just after
 prompt as long (`control`). All prompts are random and new, the order in a pair is drawn, the cells
 take turns, with and without a background of a third tenant.
 
-How to read it: below `ms`, the difference candidate - control and how far its 90 % interval reaches
-from 0, for the median and for the arms' 10th percentiles. An isolated cache must (a) leave no trace
-that the tests find, p above 0.001 after Holm, (b) keep both intervals within +-delta, which is the
-claim itself: 1 % of the cold time, or a quarter of what one page saves if that is less, and (c)
-leave an attacker who averages 10 probes at AUC 0.5. The arms must differ, AUC above 0.95, where A
-and B are one tenant, and on hosts made to leak: with the salt dropped, and with the domain left out
-of the pages' keys (the check of the tags, which catches that one, off). If they don't, the rest
-shows nothing. 250 pairs show that there is no gross leak; (b) and (c) need `--release`, and a
-quiet machine. Every single sample is in the file that is named at the end.
+How to read it: `diff` is candidate - control in ms, and `reach` how far its 90 % interval goes from
+0, for the median of the differences and for the arms' own 10th percentiles. An isolated cache must
+(a) leave no trace that the tests find: p above 0.001 after Holm's correction; (b) keep both reaches
+within delta, which is the claim itself: 1 % of the cold time, or a quarter of what one page saves
+if that is less; (c) leave an attacker who averages 10 probes at an AUC of about 0.5, over all
+cells. The arms must differ, AUC above 0.95, where A and B are one tenant, and on hosts made to
+leak: with the salt dropped, and with the domain left out of the pages' keys (the check of the tags,
+which catches that one, being off). If they don't, the rest shows nothing.
+
+250 pairs rule out a gross leak, in 20 minutes; (b) and (c) need `--release`. Only a quiet machine
+is fair. Every sample is in the file that is named at the end.
 """
 
 from __future__ import annotations
@@ -98,20 +100,12 @@ def main() -> None:
     )
     options = parser.parse_args()
     end_on_sigterm()
-    foreign, plan = Foreign(), _plan(options)
-    samples = asyncio.run(_run(plan))
-    isolation_report.report(samples, plan.seed, _keep(samples, plan), foreign.share())
-
-
-async def _run(plan: Plan) -> Samples:
-    """One stack after another: those that leak, then Bulkhead as it is."""
-    samples, prompts, chance = Samples(), Prompts(plan.seed), random.Random(plan.seed)
-    for fault in leaky_engine.FACTORIES:
-        with _callers(fault) as callers:
-            await _leaky(callers, fault, plan, samples, prompts, chance)
-    with _callers() as callers:
-        await _apart(callers, plan, samples, prompts, chance)
-    return samples
+    foreign, trials = Foreign(), Trials(_plan(options))
+    try:
+        asyncio.run(trials.run())
+    finally:
+        file = _keep(trials.samples, options.seed)
+    isolation_report.report(trials.samples, options.seed, file, foreign.share())
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -126,6 +120,81 @@ def _plan(options: argparse.Namespace) -> Plan:
         seed=options.seed,
         ends=float("inf") if release else time.monotonic() + MINUTES * 60,
     )
+
+
+class Trials:
+    """All of them, one stack after another: those that leak, then Bulkhead as it is."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.samples = Samples()
+        self._plan = plan
+        self._prompts = Prompts(plan.seed)
+        self._chance = random.Random(plan.seed)
+
+    async def run(self) -> None:
+        for fault in leaky_engine.FACTORIES:
+            with _callers(fault) as callers:
+                await self._warm_up(callers)
+                for _ in range(self._plan.control_pairs):
+                    await self._pair(callers, Cell(fault, self._plan.pages[0], 0.0))
+        with _callers() as callers:
+            await self._warm_up(callers)
+            await self._reuse(callers)
+            await self._order(callers)
+            await self._pairs(callers)
+
+    async def _warm_up(self, callers: Callers) -> None:
+        for client in (callers.a, callers.a_again, callers.b, callers.crowd, *callers.candidates):
+            await client.first_token_ms(self._prompts.of_pages(2))
+
+    async def _reuse(self, callers: Callers) -> None:
+        for _ in range(self._plan.reuse_trials):
+            with self._counting_errors("reuse"):
+                times = await reuse(callers.b, REUSE_PAGES, self._prompts)
+                self.samples.reuse.append(times)
+
+    async def _order(self, callers: Callers) -> None:
+        together = callers.candidates
+        for _ in range(self._plan.order_trials):
+            with self._counting_errors("order"):
+                rank = await rank_of_sent(
+                    callers.a, together, ORDER_PAGES, self._prompts, self._chance
+                )
+                self.samples.ranks.append(rank)
+
+    async def _pairs(self, callers: Callers) -> None:
+        """The cells in turns, the loads in an order that is drawn each time."""
+        plan = self._plan
+        for done in range(0, plan.pairs, BLOCK):
+            for load in self._chance.sample(list(plan.loads), len(plan.loads)):
+                if time.monotonic() > plan.ends:
+                    print(f"out of time after {done} of {plan.pairs} pairs")
+                    return
+                with self._counting_errors(f"background of {load:.0%}"):
+                    async with background(callers.crowd, load, self._prompts):
+                        await self._block(callers, load, done)
+
+    async def _block(self, callers: Callers, load: float, done: int) -> None:
+        """The next pairs of each cell under one load."""
+        for pages in self._plan.pages:
+            for number in range(done, min(done + BLOCK, self._plan.pairs)):
+                await self._pair(callers, Cell(APART, pages, load))
+                if number < self._plan.control_pairs:
+                    await self._pair(callers, Cell(ONE_TENANT, pages, load))
+
+    async def _pair(self, callers: Callers, cell: Cell) -> None:
+        prober = callers.a_again if cell.who == ONE_TENANT else callers.b
+        with self._counting_errors(str(cell)):
+            times = await pair(callers.a, prober, cell.pages, self._prompts, self._chance)
+            self.samples.pairs[cell].append(times)
+
+    @contextmanager
+    def _counting_errors(self, what: str) -> Iterator[None]:
+        """A trial that fails is told at the end; the others go on."""
+        try:
+            yield
+        except TrialFailed as fault:
+            self.samples.errors.append(f"{what}: {fault}")
 
 
 @contextmanager
@@ -150,78 +219,12 @@ def _keys(served: Served) -> tuple[list[str], list[str], list[str]]:
     return keys
 
 
-async def _leaky(
-    callers: Callers,
-    fault: str,
-    plan: Plan,
-    samples: Samples,
-    prompts: Prompts,
-    chance: random.Random,
-) -> None:
-    """The same pairs on hosts that leak."""
-    await _warm_up(callers, prompts)
-    cell = Cell(fault, plan.pages[0], 0.0)
-    for _ in range(plan.control_pairs):
-        await _one(callers, cell, samples, prompts, chance)
-
-
-async def _apart(
-    callers: Callers, plan: Plan, samples: Samples, prompts: Prompts, chance: random.Random
-) -> None:
-    """Everything on hosts as they are."""
-    await _warm_up(callers, prompts)
-    for _ in range(plan.reuse_trials):
-        samples.reuse.append(await reuse(callers.b, REUSE_PAGES, prompts))
-    for _ in range(plan.order_trials):
-        rank = await rank_of_sent(callers.a, callers.candidates, ORDER_PAGES, prompts, chance)
-        samples.ranks.append(rank)
-    for done in range(0, plan.pairs, BLOCK):
-        for load in chance.sample(list(plan.loads), len(plan.loads)):
-            if time.monotonic() > plan.ends:
-                print(f"out of time after {done} of {plan.pairs} pairs")
-                return
-            async with background(callers.crowd, load, prompts):
-                await _block(callers, plan, (done, load), samples, prompts, chance)
-
-
-async def _block(
-    callers: Callers,
-    plan: Plan,
-    place: tuple[int, float],
-    samples: Samples,
-    prompts: Prompts,
-    chance: random.Random,
-) -> None:
-    """The next pairs of each cell under one load."""
-    done, load = place
-    for pages in plan.pages:
-        for number in range(done, min(done + BLOCK, plan.pairs)):
-            await _one(callers, Cell(APART, pages, load), samples, prompts, chance)
-            if number < plan.control_pairs:
-                await _one(callers, Cell(ONE_TENANT, pages, load), samples, prompts, chance)
-
-
-async def _one(
-    callers: Callers, cell: Cell, samples: Samples, prompts: Prompts, chance: random.Random
-) -> None:
-    prober = callers.a_again if cell.who == ONE_TENANT else callers.b
-    try:
-        samples.pairs[cell].append(await pair(callers.a, prober, cell.pages, prompts, chance))
-    except TrialFailed as fault:
-        samples.errors.append(f"{cell}: {fault}")
-
-
-async def _warm_up(callers: Callers, prompts: Prompts) -> None:
-    for client in (callers.a, callers.a_again, callers.b, callers.crowd, *callers.candidates):
-        await client.first_token_ms(prompts.of_pages(2))
-
-
-def _keep(samples: Samples, plan: Plan) -> Path:
+def _keep(samples: Samples, seed: str) -> Path:
     """Every sample, unrounded, in a file."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
     file = SCRATCH / "isolation-samples.json"
     cells = {str(cell): pairs for cell, pairs in samples.pairs.items()}
-    about = {"seed": plan.seed, "candidate_and_control_ms": cells}
+    about = {"seed": seed, "candidate_and_control_ms": cells}
     file.write_text(json.dumps(about | {"warm_and_cold_ms": samples.reuse, "ranks": samples.ranks}))
     return file
 

@@ -125,23 +125,34 @@ def interval(
     return Interval(float(statistic(pairs.candidate, pairs.control)), float(low), float(high))
 
 
-def attacker_auc(pairs: Pairs, chance: np.random.Generator) -> tuple[float, float]:
-    """How well averages of so many probes tell hits from misses, and its upper 95 % bound.
+def attacker_auc(cells: Sequence[Pairs], chance: np.random.Generator) -> Interval:
+    """How well an average of so many probes tells a hit from a miss, in the mean of all cells.
 
-    The chance that a hit's average is the smaller one: 0.5 tells nothing, 1 all. NaN for fewer than
-    two averages an arm.
+    The chance that the hit's is the smaller one: 0.5 tells nothing, 1 tells all. `high` is the
+    upper 95 % bound. NaN if a cell has fewer than two averages an arm.
     """
+    wins = [_wins(pairs) for pairs in cells]
+    if min(map(len, wins), default=0) < 2:
+        return Interval(NONE, NONE, NONE)
+    areas = np.mean([_resampled_areas(one, chance) for one in wins], axis=0)
+    low, high = np.quantile(areas, (0.05, 0.95))
+    return Interval(float(np.mean([one.mean() for one in wins])), float(low), float(high))
+
+
+def _wins(pairs: Pairs) -> Floats:
+    """For each hit's average (row) and each miss's (column): 1 if the hit's is smaller, else 0."""
     groups = len(pairs) // PROBES
-    if groups < 2:
-        return NONE, NONE
     hits, misses = (
         arm[: groups * PROBES].reshape(groups, PROBES).mean(axis=1)
         for arm in (pairs.candidate, pairs.control)
     )
-    wins = np.sign(misses[None, :] - hits[:, None]) / 2 + 0.5
-    drawn = (chance.integers(0, groups, groups) for _ in range(RESAMPLES))
-    areas = [wins[np.ix_(picked, picked)].mean() for picked in drawn]
-    return float(wins.mean()), float(np.quantile(areas, 0.95))
+    return np.asarray(np.sign(misses[None, :] - hits[:, None]) / 2 + 0.5)
+
+
+def _resampled_areas(wins: Floats, chance: np.random.Generator) -> list[float]:
+    number = len(wins)
+    drawn = (chance.integers(0, number, number) for _ in range(RESAMPLES))
+    return [float(wins[np.ix_(picked, picked)].mean()) for picked in drawn]
 
 
 def pairs_needed(number: int, reach: float, wanted: float) -> int:

@@ -58,8 +58,8 @@ def test_where_nothing_leaks_nothing_is_found_and_the_arms_are_shown_alike(seed:
     assert min(holm([wilcoxon_p(pairs), sign_p(pairs)])) > ALPHA
     assert interval(pairs, median_difference, chance).reach < DELTA
     assert interval(pairs, low_difference, chance).reach < DELTA
-    auc, upper = attacker_auc(pairs, chance)
-    assert auc < upper < 0.58
+    auc = attacker_auc([pairs], chance)
+    assert auc.low < auc.estimate < auc.high < 0.58
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -89,9 +89,15 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 def test_an_attacker_who_averages_sees_more() -> None:
     chance = np.random.default_rng(1)
-    auc, _ = attacker_auc(simulated(40.0, 600, 1), chance)
-    assert auc > 0.95
-    assert all(np.isnan(attacker_auc(simulated(0.0, 2 * PROBES - 1, 1), chance)))
+    seeing, blind = simulated(40.0, 600, 1), simulated(0.0, 600, 1)
+    assert attacker_auc([seeing], chance).estimate > 0.95
+    assert 0.7 < attacker_auc([seeing, blind], chance).estimate < 0.8, "the mean of both"
+
+
+def test_too_few_averages_tell_nothing_of_an_attacker() -> None:
+    chance = np.random.default_rng(1)
+    for cells in ([], [simulated(0.0, 2 * PROBES - 1, 1)]):
+        assert np.isnan(attacker_auc(cells, chance).high)
 
 
 def test_a_favoured_place_is_found_and_chance_is_not() -> None:
