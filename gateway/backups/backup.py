@@ -54,10 +54,13 @@ def root_of(place: Place) -> str | None:
 
 
 @contextmanager
-def alone(state_dir: Path) -> Iterator[None]:
-    """One backup or restore of a state folder at a time; another is waited for."""
+def alone(state_dir: Path, *, wait: bool = True) -> Iterator[None]:
+    """One backup or restore of a state folder at a time.
+
+    Another is waited for, which nothing can interrupt; or without `wait` it raises BlockingIOError.
+    """
     with (state_dir / "backup.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         for pattern in (".backup-*", ".restore-*"):
             for left_by_a_killed_one in state_dir.glob(pattern):
                 shutil.rmtree(left_by_a_killed_one, ignore_errors=True)

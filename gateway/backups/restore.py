@@ -100,13 +100,13 @@ class Restore:
         )
 
     def _put_files_back(self) -> None:
-        if self.everything:
-            for name in archive.files_of(self.place.state_dir):
-                (self.place.state_dir / name).unlink()
         for name in self.plan.puts_back:
             path = self.place.state_dir / name
             path.parent.mkdir(mode=0o700, exist_ok=True)
             durable.replace(path, (self.folder / name).read_bytes())
+        if self.everything:  # last: what goes wrong before it leaves no file missing
+            for name in set(archive.files_of(self.place.state_dir)) - set(self.plan.puts_back):
+                (self.place.state_dir / name).unlink()
 
 
 LOSES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import sys
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from runtime.config.sections import CronSettings
 from runtime.settings import Settings
 
 WARM_S = 600.0  # for a host to load its model, and for memory to be free
+POLL_S = 0.5
 REAP_S = 60.0  # beyond the longest request, for what a killed gateway left open to be closed
 
 Warm = Callable[[str], Awaitable[None]]
@@ -37,7 +39,7 @@ async def carry_out(
     """
     match job.run:
         case "backup":
-            return await to_thread.run_sync(_back_up, job, at, settings)
+            return await _backed_up(job, at, settings)
         case "usage-export":
             if closed is not None and closed >= at:
                 return f"the usage until {at:%Y-%m-%dT%H:%MZ} was written before"
@@ -59,11 +61,21 @@ def folder_of(job: CronSettings, settings: Settings) -> Path:
     return settings.folder / job.to
 
 
+async def _backed_up(job: CronSettings, at: datetime.datetime, settings: Settings) -> str:
+    """Once no other backup or restore runs. A thread that waits would hold up the gateway's end."""
+    while True:
+        try:
+            return await to_thread.run_sync(_back_up, job, at, settings)
+        except BlockingIOError:
+            await asyncio.sleep(POLL_S)
+
+
 def _back_up(job: CronSettings, at: datetime.datetime, settings: Settings) -> str:
+    """Write one and remove old ones. Raises BlockingIOError while another is made."""
     folder = folder_of(job, settings)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{settings.file.name}-{at:%Y%m%dT%H%M}Z.tar.gz"
-    with backup.alone(settings.state_dir):
+    with backup.alone(settings.state_dir, wait=False):
         for left_by_a_killed_one in folder.glob(f".{settings.file.name}-*.tar.gz.*"):
             left_by_a_killed_one.unlink(missing_ok=True)
         backup.create(settings, path)

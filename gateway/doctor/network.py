@@ -25,6 +25,7 @@ from runtime.node_wire import Hosts, ModelState
 from runtime.tls import certificates
 
 TIMEOUT_S = 5.0
+REFUSED = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)  # after the connection
 
 
 def listeners_certificates(patient: Patient) -> Iterator[Finding]:
@@ -123,19 +124,25 @@ def gateway(patient: Patient) -> Iterator[Finding]:
     if "gateway" not in {process.role for process in living(patient)}:
         yield ok("gateway", "not running")
     elif found := address.find(patient.place.state_dir, "gateway"):
-        yield answers(found.url)
+        mutual = patient.settings is not None and bool(patient.settings.file.server.tls.client_ca)
+        yield answers(found.url, mutual=mutual)
     else:
         yield warning("gateway", "is starting, or was killed", "look again")
 
 
-def answers(base: str) -> Finding:
-    """Whether the public listener speaks HTTP, and says that it is ready."""
+def answers(base: str, *, mutual: bool = False) -> Finding:
+    """Whether the public listener speaks HTTP, and says that it is ready.
+
+    `mutual`: it asks for a certificate. We have none, and it should refuse us.
+    """
     url = f"{base}/readyz"
     began = time.monotonic()
     try:
         # its certificate is looked at by its file, and may not name this address
         answer = httpx.get(url, timeout=TIMEOUT_S, verify=False, trust_env=False)  # noqa: S501
     except httpx.HTTPError as fault:
+        if mutual and isinstance(fault, REFUSED):
+            return ok("gateway", f"{base} refuses who shows no certificate, as it should")
         told = f"{url} doesn't answer ({type(fault).__name__})"
         return error("gateway", told, "look at its log; if it stays so, restart it")
     took_ms = (time.monotonic() - began) * 1000

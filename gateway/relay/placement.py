@@ -195,9 +195,10 @@ class Line:
         if self.has_failed:
             raise _failed()
         if len(self._waiting) >= max_waiting:
-            raise QueueFull(
-                f"{len(self._waiting)} requests wait for this model already; try again later"
-            )
+            if not self._most_waiting:  # where nobody may wait, a host has to start all the same
+                self._most_waiting = 1
+                self._on_wait()
+            raise QueueFull(f"{self._crowd()}; try again later")
 
     def _join(self, tokens: int, avoid: tuple[str, ...]) -> Waiter:
         waiter = Waiter(tokens, avoid)
@@ -221,6 +222,13 @@ class Line:
         future = waiter.future
         if future.done() and not future.cancelled() and future.exception() is None:
             self.leave(future.result(), waiter.tokens)
+
+    def _crowd(self) -> str:
+        if not self._waiting:
+            return f"{self._why()}, and nobody may wait for the model"
+        number = len(self._waiting)
+        wait = "request waits" if number == 1 else "requests wait"
+        return f"{number} {wait} for this model already"
 
     def _why(self) -> str:
         return f"all {len(self.places)} are full" if self.places else f"it is {self.state}"

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway import usage_files
-from gateway.backups import archive
+from gateway.backups import archive, backup
 from gateway.crons import jobs
 from gateway.crons.jobs import carry_out
 from gateway.relay.placement import Place, Placement
@@ -105,6 +105,31 @@ async def test_backups_are_written_and_the_last_are_kept(settings: Settings) -> 
     assert sorted(path.name for path in folder.iterdir()) == names
     assert archive.verify(folder / names[1]).store.tenants == 2
     assert stat.S_IMODE((folder / names[1]).stat().st_mode) == 0o600
+
+
+async def test_a_backup_waits_for_another_and_can_be_cancelled_meanwhile(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway that stops must not wait for whoever makes the other one."""
+    monkeypatch.setattr(jobs, "POLL_S", 0.01)
+    job = CronSettings(cron="0 3 * * *", run="backup", to="kept")
+
+    async def unused(model: str) -> None:
+        raise AssertionError(model)
+
+    def begin() -> asyncio.Task[str]:
+        return asyncio.ensure_future(carry_out(job, at("30T03:00"), None, settings, unused))
+
+    with backup.alone(settings.state_dir):
+        cancelled, waits = begin(), begin()
+        await asyncio.sleep(0.1)
+        cancelled.cancel()
+        async with asyncio.timeout(30):
+            await asyncio.wait({cancelled})
+        assert cancelled.cancelled()
+        assert not waits.done()
+    async with asyncio.timeout(30):
+        assert (await waits).startswith("wrote ")
 
 
 async def test_usage_files_hold_each_record_once(settings: Settings) -> None:

@@ -197,6 +197,30 @@ async def test_one_that_was_refused_somewhere_is_the_next_but_not_there() -> Non
     assert (await moved).host_id == "b"
 
 
+async def test_where_nobody_may_wait_a_refused_request_is_demand_all_the_same() -> None:
+    """Else the first host would never start. It is told once, however many are refused."""
+    waits: list[None] = []
+    placement = Placement()
+    placement.on_wait = lambda: waits.append(None)
+    given = placement.line("m")
+    given.state = "cold"
+    for _ in range(3):
+        with pytest.raises(QueueFull, match="it is cold, and nobody may wait"):
+            await given.wait(1, 0, 60)
+    assert len(waits) == 1
+    assert [given.waiting_told().waiting for _ in range(2)] == [1, 0]
+    given.set_places([place("a")])
+    assert given.take(1) is not None
+    with pytest.raises(QueueFull, match="all 1 are full"):
+        await given.wait(1, 0, 60)
+    assert len(waits) == 2
+    waiting = begin(given.wait(1, 1, 60))
+    await turns()
+    with pytest.raises(QueueFull, match="1 request waits"):
+        await given.wait(1, 1, 60)
+    waiting.cancel()
+
+
 async def test_what_waits_and_what_runs_is_told_with_the_most_since_the_last_time() -> None:
     """A request that came and went between two tellings was demand all the same."""
     share = Share()

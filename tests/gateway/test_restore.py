@@ -17,7 +17,7 @@ from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreTooNew
 from gateway.store.hold import StoreInUse, Use
 from gateway.store.migrate import migrate
-from runtime import keyring, state
+from runtime import durable, keyring, state
 from runtime.config.place import Place
 from runtime.state import StateInUse
 
@@ -145,6 +145,33 @@ def test_files_beside_the_store_stay_unless_they_are_missing(place: Place, tmp_p
     assert safety is not None
     restore(place, safety, everything=True)
     assert (folder / "deployments" / "0002.toml").read_text() == "now"
+
+
+def test_a_restore_of_everything_that_fails_half_way_leaves_no_file_missing(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, say. Once it isn't, the same command does the rest."""
+    folder = place.state_dir
+    (folder / "admin-key").write_text("then")
+    (folder / "secrets.json").write_text("then")
+    backup.create(place, tmp_path / "b.tar.gz")
+    (folder / "demo-key").write_text("now")
+    plain, left = durable.replace, [1]
+
+    def replace(path: Path, data: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        plain(path, data)
+
+    with monkeypatch.context() as full:
+        full.setattr(durable, "replace", replace)
+        with pytest.raises(OSError, match="No space left"):
+            restore(place, tmp_path / "b.tar.gz", everything=True)
+    for name in ("root-secret", "admin-key", "secrets.json", "demo-key"):
+        assert (folder / name).exists(), name
+    restore(place, tmp_path / "b.tar.gz", everything=True)
+    assert not (folder / "demo-key").exists()
 
 
 @pytest.mark.parametrize("role", ["node", "gateway"])

@@ -7,9 +7,11 @@ import resource
 import shutil
 import socket
 import sqlite3
+import ssl
 import sys
+import threading
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from runtime.config.sections import AdminSettings, FileSettings, HostSettings, S
 from runtime.deploy.running import Sign
 from runtime.node_wire import Hosts, ModelState, ModelView
 from runtime.settings import Settings
+from tests.authority import Authority
 from tests.stack import free_port
 
 
@@ -303,6 +306,29 @@ def test_a_gateway_that_lives_and_does_not_answer(well: Patient) -> None:
     finally:
         sign.close()
         address.withdraw(well.place.state_dir, "gateway")
+
+
+def test_a_gateway_that_asks_for_certificates_is_well_if_it_refuses_us(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.issue()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    context.load_verify_locations(tmp_path / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    def refuse(server: socket.socket) -> None:
+        for _ in range(2):
+            with suppress(OSError), server.accept()[0] as sock:
+                context.wrap_socket(sock, server_side=True)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=refuse, args=(server,))
+        thread.start()
+        base = f"https://127.0.0.1:{server.getsockname()[1]}"
+        assert network.answers(base, mutual=True).level == "ok"
+        assert network.answers(base).level == "error"
+        thread.join()
+    assert network.answers(base, mutual=True).level == "error", "nobody listens"
 
 
 def test_models_that_fail_are_told_with_what_to_do() -> None:
