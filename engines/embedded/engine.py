@@ -25,6 +25,7 @@ from engines.api import (
 )
 from engines.embedded.batch import build
 from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, max_context
+from engines.embedded.door import Door
 from engines.embedded.flight import Flight, Runway
 from engines.embedded.incidents import Incidents
 from engines.embedded.kv import LAYOUT, TORCH_DTYPES, KvCache
@@ -58,7 +59,7 @@ def create(spec: EngineSpec) -> EmbeddedEngine:
         _scopes(config, revision(folder), kv.scales_digest) if config.prefix_cache else None,
         Scrubber(pool, kv),
     )
-    return EmbeddedEngine(FolderTokenizer(folder), model, config, tables, runner)
+    return EmbeddedEngine(FolderTokenizer(folder), model, config, tables, kv, runner)
 
 
 class EmbeddedEngine:
@@ -70,6 +71,7 @@ class EmbeddedEngine:
         model: ModelConfig,
         config: EngineConfig,
         tables: Tables,
+        kv: KvCache,
         runner: Runner,
     ) -> None:
         self.tokenizer: Tokenizer = tokenizer
@@ -85,6 +87,8 @@ class EmbeddedEngine:
         self.incidents = Incidents(tables.pool, tables.prefix, config.integrity)
         if tables.scrubber is not None:
             tables.scrubber.on_fault = self.incidents.found_corrupt
+        self.kv = kv
+        self.door = Door(tables, kv)
         self.runner = runner
         self.runway = Runway(runner, self.verifier, overlap=config.overlap)
         self._flights: deque[Flight] = deque()

@@ -6,13 +6,15 @@ failed check take one path: the pages are given up here, and the pool's fences d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engines.embedded import tags
-from engines.embedded.pages import PagePool
+from engines.embedded.pages import PagePool, State
 from engines.embedded.prefix import ROOT, KeyScope, PrefixCache, content_key
 from engines.embedded.scrub import Scrubber
 from engines.embedded.seq import Chunk, Page, Phase, Seq
+
+LOADER = -1  # owner of a page that a transfer fills: no seq's serial
 
 
 class Tables:
@@ -88,6 +90,30 @@ class Tables:
             if self._owns(seq, page):
                 self._seal(seq, index, page)
         seq.num_sealed_pages = full
+
+    def keys_of(self, domain: str, token_ids: Sequence[int]) -> list[bytes]:
+        """Content keys of the whole pages of a prompt; none without sharing."""
+        if self._scope_of is None:
+            return []
+        scope, size = self._scope_of(domain), self._page_size
+        keys = [ROOT]
+        for start in range(0, len(token_ids) - size + 1, size):
+            keys.append(content_key(scope, keys[-1], token_ids[start : start + size]))
+        return keys[1:]
+
+    def allocate_loading(self, domain: str) -> Page | None:
+        """A page for a transfer to fill; None if there is no room."""
+        if not self._find_slot(domain) or not self._free_one():
+            return None
+        return self.pool.allocate(domain, LOADER, State.LOADING)
+
+    def adopt(self, key: bytes, page: Page) -> None:
+        """A page that a transfer has filled: sealed, and cached for whoever has its prompt."""
+        self.pool.seal(page.id)
+        if self.scrubber is not None:
+            self.scrubber.seal(page.id)
+        self.prefix.insert(key, page)
+        self.prefix.release(page)
 
     def release(self, seq: Seq, phase: Phase) -> None:
         """Take all pages from a seq. Its last pages become the oldest in the cache."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from engines.embedded import tags
+from engines.embedded.door import LoadState
 from engines.embedded.engine import EmbeddedEngine
 from engines.embedded.pages import NOBODY, NULL_PAGE, PagePool, State
 
@@ -39,7 +40,12 @@ def check_books(pool: PagePool, tables: Iterable[Iterable[int]] | None = None) -
 
 
 def tables_of(engine: EmbeddedEngine) -> list[list[int]]:
-    """All that the running seqs hold: their block tables, and pages that they are copying."""
+    """All that is held: by running seqs their block tables and what they copy, and open loads."""
     running = engine.scheduler.running
     copied = [[seq.copied.id] for seq in running if seq.copied is not None]
-    return [*(seq.block_table for seq in running), *copied]
+    loads = [
+        [page.id for page in load.pages]
+        for load in engine.door._loads.values()
+        if load.state is LoadState.OPEN
+    ]
+    return [*(seq.block_table for seq in running), *copied, *loads]
