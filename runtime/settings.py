@@ -89,6 +89,16 @@ def locate(
     return _place(str(path.absolute()) if path else "", state, chosen, environ)
 
 
+def environment_names(
+    config: Path | None = None, *, environ: Mapping[str, str] | None = None
+) -> list[str]:
+    """The environments that the config file has, whatever is wrong with it. Raises ConfigError."""
+    environ = os.environ if environ is None else environ
+    path = config or _path_from(environ, "BULKHEAD_CONFIG") or find_config(Path.cwd())
+    data = config_file.toml(_read(path) if path else _built_in(), Report())
+    return environments.names(data or {})
+
+
 def load(  # noqa: PLR0913 - one argument an option, and two for tests
     config: Path | None = None,
     state_dir: Path | None = None,

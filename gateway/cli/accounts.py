@@ -59,7 +59,8 @@ def list_tenants(places: Places, as_json: bool) -> None:
         click.echo(json.dumps(rows))
     else:
         lines = [(t.name, t.id, "demo" if t.is_demo else "") for t in found]
-        click.echo(table(lines, ("NAME", "ID", "")))
+        none = "No tenants yet; add one: bulkhead tenants create NAME"
+        click.echo(table(lines, ("NAME", "ID", ""), none))
 
 
 @click.group()
@@ -108,7 +109,8 @@ def list_keys(tenant: str, places: Places, as_json: bool) -> None:
         click.echo(json.dumps(rows))
     else:
         lines = [(k.id, k.name, k.hint, when(k.created_at) or "", status(k)) for k in found]
-        click.echo(table(lines, ("ID", "NAME", "KEY", "CREATED", "STATUS")))
+        none = f"No keys yet; add one: bulkhead keys create {tenant}"
+        click.echo(table(lines, ("ID", "NAME", "KEY", "CREATED", "STATUS"), none))
 
 
 @keys.command("revoke")

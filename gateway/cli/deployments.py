@@ -47,7 +47,8 @@ def list_deployments(places: Places, as_json: bool) -> None:
         )
         for deployment in found
     ]
-    click.echo(table(lines, ("NUMBER", "AT", "BY", "MESSAGE")))
+    none = "No deployments yet; a start makes the first, and so does: bulkhead deploy"
+    click.echo(table(lines, ("NUMBER", "AT", "BY", "MESSAGE"), none))
 
 
 @deployments.command("view")

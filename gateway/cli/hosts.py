@@ -65,7 +65,7 @@ def show(server: Server, *, as_json: bool, over: bool = False) -> None:
 
 def as_text(models: list[PoolModel], hosts: list[Host], now: float) -> str:
     """Two tables. `now`: unix seconds."""
-    told = table([model_row(model, now) for model in models], MODEL_HEADING)
+    told = table([model_row(model, now) for model in models], MODEL_HEADING, "No models.")
     if hosts:
         told += "\n\n" + table([host_row(host, now) for host in hosts], HOST_HEADING)
     return told

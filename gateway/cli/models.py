@@ -29,7 +29,7 @@ from runtime.settings import Settings
 
 Record = dict[str, Any]
 
-HEADING = ("MODEL", "TASK", "CONTEXT", "INPUT/1M", "CACHED/1M", "OUTPUT/1M", "IN", "STATUS")
+HEADING = ("MODEL", "TASK", "CONTEXT", "INPUT/1M", "CACHED/1M", "OUTPUT/1M", "CURRENCY", "STATUS")
 
 
 @click.group()
@@ -59,7 +59,8 @@ def list_models(search: str, task: str | None, as_json: bool, places: Places) ->
     if as_json:
         click.echo(json.dumps(documents))
     else:
-        click.echo(table([row(model) for model in found], HEADING))
+        none = "No model fits." if search or task else "No models."
+        click.echo(table([row(model) for model in found], HEADING, none))
 
 
 @models.command("schema")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from gateway.admin.key import BadAdminKey, NoAdminKey
 from gateway.backups.archive import BackupError
@@ -123,6 +124,7 @@ PLACES = (
     click.option(
         "--env",
         "-e",
+        shell_complete=lambda context, _option, begun: _environments(context, begun),
         help="The environment of the config: [env.NAME]. Empty: the top of the file.",
     ),
     click.option(
@@ -222,6 +224,14 @@ def locate(places: Places) -> Place:
     return config.locate(places.config, places.state_dir, env=places.env)
 
 
+def _environments(context: click.Context, begun: str) -> list[CompletionItem]:
+    try:
+        names = config.environment_names(context.params.get("config"))
+    except tuple(EXIT_CODES):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(begun)]
+
+
 def _variables(given: tuple[str, ...]) -> tuple[str, ...]:
     for text in given:
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*:", text):
@@ -254,8 +264,10 @@ def database(place: Place, *, create: bool = False) -> Iterator[sqlite3.Connecti
             yield db
 
 
-def table(rows: Sequence[tuple[str, ...]], heading: tuple[str, ...]) -> str:
-    """Columns for people."""
+def table(rows: Sequence[tuple[str, ...]], heading: tuple[str, ...], none: str = "") -> str:
+    """Columns for people; `none` instead if there are no rows."""
+    if none and not rows:
+        return none
     every = [heading, *rows]
     widths = [max(len(row[i]) for row in every) for i in range(len(heading))]
     lines = (

@@ -77,7 +77,8 @@ def list_secrets(places: Places, as_json: bool) -> None:
         )
         for s in found
     ]
-    click.echo(table(lines, ("NAME", "FROM", "STORED", "NAMED BY")))
+    none = "No secrets yet; store one: bulkhead secret put NAME"
+    click.echo(table(lines, ("NAME", "FROM", "STORED", "NAMED BY"), none))
 
 
 @secret.command("delete")
@@ -115,4 +116,5 @@ def _renew(place: Place) -> None:
     except NotApplied as fault:
         click.echo(f"What runs doesn't use it yet: {fault}", err=True)
     else:
-        click.echo(f"{len(processes)} running process(es) use it now.", err=True)
+        told = " and ".join(sorted({process.role for process in processes}))
+        click.echo(f"What runs uses it now: {told}.", err=True)

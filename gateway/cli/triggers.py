@@ -53,7 +53,8 @@ def list_triggers(places: Places, as_json: bool) -> None:
         (str(number), job.run, job.to or job.model, job.cron, _told(then), _how(last))
         for number, (job, then, last) in enumerate(rows, start=1)
     ]
-    click.echo(table(lines, ("", "RUN", "FOR", "CRON", "NEXT", "LAST")))
+    none = "No jobs yet; add [[triggers.crons]] to the config file"
+    click.echo(table(lines, ("", "RUN", "FOR", "CRON", "NEXT", "LAST"), none))
 
 
 @triggers.command("run")

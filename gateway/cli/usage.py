@@ -16,6 +16,7 @@ from gateway.export import export
 from gateway.store.connection import DATABASE
 
 US = 1_000_000
+TAKES = "a UTC day such as 2026-11-01, or a time such as 2026-11-01T12:00:00Z"
 
 
 class Moment(click.ParamType[int]):
@@ -32,9 +33,7 @@ class Moment(click.ParamType[int]):
         try:
             moment = datetime.datetime.fromisoformat(str(value))
         except ValueError:
-            self.fail(
-                f"{value!r} is not a time such as 2026-11-01 or 2026-11-01T12:00:00Z", param, ctx
-            )
+            self.fail(f"{value!r} is not {TAKES}", param, ctx)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=datetime.UTC)
         return int(moment.timestamp()) * US
@@ -52,8 +51,8 @@ def usage() -> None:
 @click.option(
     "--format", "fmt", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True
 )
-@click.option("--from", "start", type=Moment(), default="1970-01-01", help="First moment.")
-@click.option("--to", "end", type=Moment(), default="9999-12-31", help="Up to, not including.")
+@click.option("--from", "start", type=Moment(), default="1970-01-01", help=f"From then: {TAKES}.")
+@click.option("--to", "end", type=Moment(), default="9999-12-31", help=f"Before then: {TAKES}.")
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Default: stdout."
 )

@@ -8,14 +8,16 @@ from rich.text import Text
 
 from gateway.live.words import clean, cut, duration, tokens
 
-WIDE = 110  # columns; fewer leave less to the names
 FIGURES_WIDTH = 28
+OTHER_WIDTH = 52  # columns of all that isn't a name
+LEAST_NAMES, MOST_NAMES = (18, 10), (64, 32)  # columns of the model and the tenant
 COLOURS = {"ok": "green", "canceled": "yellow", "error": "red"}
 
 
 def request_line(event: dict[str, Any], width: int) -> Text:
     """Time, status, model or path, tenant, tokens, first token, duration; in `width` columns."""
-    model_width, tenant_width = (32, 16) if width >= WIDE else (18, 10)
+    lost = f"  ({event['dropped']} before it were too many to show)" if event.get("dropped") else ""
+    model_width, tenant_width = name_widths(width - len(lost))
     result = event.get("result", "")
     colour = COLOURS.get(result, "")
     line = Text(no_wrap=True, overflow="ellipsis")
@@ -24,10 +26,20 @@ def request_line(event: dict[str, Any], width: int) -> Text:
     line.append(f"{cut(what(event), model_width):<{model_width}} ")
     line.append(f"{cut(event.get('tenant_name') or '-', tenant_width):<{tenant_width}} ", "cyan")
     line.append_text(measured(event, colour))
-    if lost := event.get("dropped"):
-        line.append(f"  ({lost} before it were too many to show)", "dim")
+    line.append(lost, "dim")
     line.truncate(width)
     return line
+
+
+def name_widths(width: int) -> tuple[int, int]:
+    """Columns of the model and of the tenant, as far as there is room beside the rest."""
+    room = width - OTHER_WIDTH
+    shares = (room - room // 3, room // 3)
+    widths = [
+        max(least, min(most, share))
+        for least, most, share in zip(LEAST_NAMES, MOST_NAMES, shares, strict=True)
+    ]
+    return widths[0], widths[1]
 
 
 def what(event: dict[str, Any]) -> str:

@@ -22,12 +22,13 @@ COLOURS = {
 }
 STATE_WIDTH = 18
 NUMBERS = (("HOSTS", 5), ("RUN", 4), ("WAIT", 5), ("MEMORY", 8), ("IDLE", 7))
+MAX_NAME_WIDTH = 80
 FIXED_WIDTH = STATE_WIDTH + sum(width for _, width in NUMBERS) + 2
 
 
 def panel(title: Sequence[str], rows: Sequence[Row], width: int) -> Group:
     """A rule with the title's parts, as many as fit, then a line for each row."""
-    name_width = max(8, min(40, width - FIXED_WIDTH))
+    name_width = max(8, min(MAX_NAME_WIDTH, width - FIXED_WIDTH))
     heading = f"{'MODEL':<{name_width}} {'STATE':<{STATE_WIDTH}}"
     heading += "".join(f"{name:>{column}}" for name, column in NUMBERS)
     lines = [Text(heading, "dim")]

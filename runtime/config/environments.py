@@ -14,6 +14,7 @@ from runtime.config.report import Fault, Report, did_you_mean, join
 
 DEFAULT_NAME = "bulkhead"
 TOP_ONLY = ("env", "$schema")
+MAX_LISTED = 3
 NOT_INHERITED = ("vars", "secrets")
 NAME = r"[a-z0-9_][a-z0-9_-]*"
 
@@ -94,9 +95,15 @@ def check_choice(data: dict[str, Any], chosen: str | None, report: Report) -> No
     elif chosen is None and known:
         report.warn(
             "env",
-            f"no environment was chosen, so the top of the file is used; choose one of {listed} "
-            'with --env, or the top with --env ""',
+            f'none was chosen, so the top is used: say --env "" for that, or choose {_some(known)}',
         )
+
+
+def _some(names: list[str]) -> str:
+    """So many as fit a line."""
+    return ", ".join(f'"{name}"' for name in names[:MAX_LISTED]) + (
+        ", …" if len(names) > MAX_LISTED else ""
+    )
 
 
 def warn_not_inherited(data: dict[str, Any], name: str, report: Report) -> None:

@@ -32,6 +32,9 @@ engine = "fake"
 id = "elsewhere"
 engine = "openai"
 url = "http://127.0.0.1:1/v1"
+
+[env.staging]
+[env.production]
 """
 
 
@@ -107,6 +110,11 @@ def test_bash_completes_tenants_keys_and_models(desk: Desk) -> None:
     assert completed(desk, "bulkhead hosts restart e") == ["echo"], "no attached server"
 
 
+def test_bash_completes_environments(desk: Desk) -> None:
+    assert completed(desk, "bulkhead check --env ") == ["staging", "production"]
+    assert completed(desk, "bulkhead serve -e st") == ["staging"]
+
+
 def test_fish_completes(desk: Desk) -> None:
     code = "source script.fish; complete -C 'bulkhead keys create '"
     found = desk.shell(shell("fish"), "-c", code)
@@ -155,7 +163,9 @@ class Terminal:
                 time.sleep(0.05)
 
 
-@pytest.mark.parametrize("words", ["keys create ", "hosts restart ", "secret delete ", "rollback "])
+@pytest.mark.parametrize(
+    "words", ["keys create ", "hosts restart ", "secret delete ", "rollback ", "check --env "]
+)
 def test_what_cannot_be_read_has_no_completions_and_no_faults(tmp_path: Path, words: str) -> None:
     """A config with faults, and a state folder that isn't there; nothing is made."""
     (tmp_path / "bulkhead.toml").write_text("models = 7\n[")

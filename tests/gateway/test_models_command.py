@@ -47,7 +47,7 @@ def test_the_list_for_people(bulkhead: Path) -> None:
     lines = [" ".join(line.split()) for line in run(bulkhead, "list").stdout.splitlines()]
     seer = "text-generation 4096 0.1 0 12 EUR deprecated, until 2999-01-01"
     assert lines == [
-        "MODEL TASK CONTEXT INPUT/1M CACHED/1M OUTPUT/1M IN STATUS",
+        "MODEL TASK CONTEXT INPUT/1M CACHED/1M OUTPUT/1M CURRENCY STATUS",
         f"seer {seer}",
         f"seer-latest (= seer) {seer}",
         "echo text-generation 8192 0 0 0 USD stable",

@@ -126,6 +126,9 @@ def test_no_choice_among_environments_is_a_warning_that_a_choice_of_the_top_sile
     (warning,) = parse(text, None).report.warnings
     assert warning.path == "env"
     assert '"staging"' in warning.message
+    many = "".join(f"[env.a-long-name-of-an-environment-{i}]\n" for i in range(30))
+    (warning,) = parse(FILE + many, None).report.warnings
+    assert len(str(warning)) < 200, "it fits a line or two, however many there are"
     assert '--env ""' in warning.message
     assert parse(text, "").report.warnings == []
     assert parse(FILE, None).report.warnings == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.live.lines import request_line
+from gateway.live.lines import name_widths, request_line
 
 EVENT: dict[str, Any] = {
     "timestamp": "2026-11-30T12:03:04.123456Z",
@@ -68,3 +68,13 @@ def test_columns_stand_under_each_other() -> None:
 def test_a_client_can_not_write_to_the_terminal() -> None:
     event = {"method": "GET", "path": "/\x1b]0;owned\x07\n", "status": 404, "code": "x"}
     assert request_line(event, 120).plain.isprintable()
+
+
+def test_names_have_the_room_there_is() -> None:
+    assert name_widths(40) == (18, 10)
+    assert name_widths(80) == (19, 10)
+    assert name_widths(120) == (46, 22)
+    assert name_widths(400) == (64, 32)
+    event = EVENT | {"model": "m" * 60, "tenant_name": "t" * 30}
+    assert "m" * 60 in request_line(event, 160).plain
+    assert "t" * 30 in request_line(event, 160).plain
