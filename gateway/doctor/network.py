@@ -116,7 +116,8 @@ def models(found: Hosts) -> Iterator[Finding]:
             yield error("model", f"{model.id} has failed: {model.reason}", todo)
         elif model.failures:
             todo = "its host is started again, more and more slowly"
-            yield warning("model", f"{model.id}: {model.failures} failures, {model.reason}", todo)
+            told = f"{model.id}: {count(model.failures, 'failure')}, {model.reason}"
+            yield warning("model", told, todo)
 
 
 def gateway(patient: Patient) -> Iterator[Finding]:

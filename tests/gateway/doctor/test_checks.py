@@ -342,4 +342,5 @@ def test_models_that_fail_are_told_with_what_to_do() -> None:
     )
     found = list(network.models(told))
     assert levels(found) == ["error", "warning"]
+    assert found[1].text == "b: 1 failure, exited with 1"
     assert "bulkhead hosts restart a" in found[0].todo
