@@ -141,6 +141,24 @@ def test_a_prefix_is_found_again_by_its_own_tenant_alone(
 
 
 @pytest.mark.slow
+def test_a_prompt_of_whole_pages_is_found_but_for_its_last_token(
+    real_stack: Stack, tenants: Tenants
+) -> None:
+    """Its last page is copied rather than shared: that copy too is the tenant's own."""
+    ids = [20_000 + number for number in range(5 * PAGE)]
+    asked = partial(
+        hits,
+        real_stack,
+        path="/v1/completions",
+        body={"model": MODEL_ID, "max_tokens": 1, "prompt": ids},
+    )
+    keys = (tenants.a, tenants.b, tenants.b, tenants.a, tenants.a_again)
+    own = reusable(len(ids))
+    assert own == len(ids) - 1
+    assert [asked(key)[1] for key in keys] == [0, 0, own, own, own]
+
+
+@pytest.mark.slow
 def test_the_same_tokens_are_apart_however_they_came(real_stack: Stack, tenants: Tenants) -> None:
     """What A sent as text B doesn't find by its ids, and A does."""
     text = f"as text first, and then as ids: {TEXT}"
