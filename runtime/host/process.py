@@ -220,7 +220,10 @@ def main() -> None:
         signal.SIGHUP,
     ):  # they reach the whole group; the node decides
         signal.signal(number, signal.SIG_IGN)
-    spec = json.decode(sys.stdin.buffer.readline(), type=HostSpec)
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):  # its node was killed before it had said all
+        sys.exit(1)
+    spec = json.decode(line, type=HostSpec)
     logs.set_level(spec.log_level)
     structlog.contextvars.bind_contextvars(host=spec.id, model=spec.model)
     sys.exit(asyncio.run(serve(spec, pipe)))

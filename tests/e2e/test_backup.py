@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import tarfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,59 +17,15 @@ import pytest
 
 from gateway.backups import archive
 from runtime.config.vault import Vault
+from tests.e2e.clients import BODY, Load
 from tests.e2e.ledger import exported
 from tests.stack import SOAK, Stack, fake_config, running
-
-BODY = {"model": "echo", "prompt": "abcdefgh", "max_tokens": 12}
 
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     with running(tmp_path, fake_config(step_s=0.005)) as stack:
         yield stack
-
-
-class Load:
-    """Clients in a loop, streaming and not; every request must succeed."""
-
-    def __init__(self, stack: Stack, clients: int) -> None:
-        self.ended: list[str] = []
-        self.failures: list[str] = []
-        self._stack = stack
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._loop, args=(i,)) for i in range(clients)]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def wait_for_more(self, count: int) -> None:
-        """Returns once so many more have ended."""
-        before, deadline = len(self.ended), time.monotonic() + 60
-        while len(self.ended) < before + count:
-            assert time.monotonic() < deadline, f"nothing is answered any more: {self.failures}"
-            time.sleep(0.05)
-
-    def _loop(self, number: int) -> None:
-        body = BODY | {"stream": number % 2 == 0}
-        with self._stack.client() as client:
-            while not self._stop.is_set():
-                try:
-                    answer = client.post("/v1/completions", json=body)
-                except httpx.HTTPError as fault:
-                    self.failures.append(repr(fault))
-                    continue
-                whole = answer.text.endswith("data: [DONE]\n\n") or not body["stream"]
-                if answer.status_code == 200 and whole:
-                    self.ended.append(answer.headers["x-request-id"])
-                else:
-                    self.failures.append(answer.text)
 
 
 def billed_in(archive: Path, folder: Path) -> set[str]:
@@ -136,7 +91,7 @@ def test_restores_under_load_fail_no_request_and_lose_no_usage(
             assert float(done["lost"]["amounts"]["USD"]) > 0
             saved |= billed_in(Path(done["safety"]), tmp_path / str(number))
             load.wait_for_more(20)
-    assert load.failures == []
+    assert load.failed == []
     now = {row["request_id"] for row in exported(stack) if row["billable"]}
     assert set(load.ended) <= now | saved
     assert set(load.ended) - now, "the restores did take something away"

@@ -129,3 +129,14 @@ def test_a_host_that_still_loads_ends_with_its_node(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("told", [b"", b'{"id": "host-1", "mod'])
+def test_a_host_whose_node_was_killed_before_it_had_said_all_ends_without_a_word(
+    told: bytes,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "runtime.host"], input=told, env=ENV, cwd=REPO,
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
