@@ -144,4 +144,8 @@ def unreachable(url: str, fault: httpx.HTTPError) -> Unreachable:
     why = str(fault) or type(fault).__name__
     if "CERTIFICATE_VERIFY_FAILED" in why:
         why += "; BULKHEAD_CA names the file of an authority to believe"
+    elif "WRONG_VERSION_NUMBER" in why:
+        why += "; if it has no certificate, its URL begins with http://"
+    elif isinstance(fault, httpx.ProtocolError | httpx.ReadError) and url.startswith("http://"):
+        why += "; if it has a certificate, its URL begins with https://"
     return Unreachable(f"{url} can't be reached ({why})")

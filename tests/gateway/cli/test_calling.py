@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import threading
 from pathlib import Path
 
 import httpx
@@ -88,3 +90,30 @@ def test_what_is_no_url_and_what_is_no_key() -> None:
     for key in ("ключ", "a\nb"):
         with pytest.raises(Refused):
             Server("http://127.0.0.1:1", key).ask("GET", "/x", Restart)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said", "hint"),
+    [
+        ("http", b"\x15\x03\x03\x00\x02\x02\x46", "its URL begins with https://"),
+        ("http", b"", "its URL begins with https://"),
+        ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "its URL begins with http://"),
+    ],
+)
+def test_the_wrong_scheme_is_told_with_the_other(scheme: str, said: bytes, hint: str) -> None:
+    """A TLS alert, as our own listener answers plain HTTP with; and the other way round."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(Unreachable, match=hint):
+            Server(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", "k").ask(
+                "GET", "/", Restart
+            )
+        thread.join()
