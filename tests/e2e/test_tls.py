@@ -233,6 +233,40 @@ def test_client_certificates_are_asked_for(
     assert "ALERT" in caught.value.reason, "the server refuses, and not our side"
 
 
+def test_another_authority_for_clients_is_taken_while_requests_run(tmp_path: Path) -> None:
+    """Its clients come in, those of the one before don't, and a running answer isn't cut."""
+    authority = Authority(tmp_path)
+    authority.issue()
+    authority.client()
+    (tmp_path / "other").mkdir()
+    other = Authority(tmp_path / "other", "another authority")
+    other.client()
+    context, stranger = authority.context("client"), authority.context()
+    stranger.load_cert_chain(other.folder / "client.pem", other.folder / "client.key")
+    more = SERVER + 'client_ca = "clients.pem"\n'
+    (tmp_path / "clients.pem").write_bytes((tmp_path / "ca.pem").read_bytes())
+
+    with running(tmp_path, fake_config(step_s=0.02, more=more), tls=context) as own:
+        assert (comes_in(own, context), comes_in(own, stranger)) == (True, False)
+        body = BODY | {"stream": True, "max_tokens": 200}
+        with own.client() as client, client.stream("POST", "/v1/completions", json=body) as told:
+            lines = told.iter_lines()
+            next(lines)
+            new = tmp_path / "clients.pem.new"
+            new.write_bytes((other.folder / "ca.pem").read_bytes())
+            new.rename(tmp_path / "clients.pem")
+            wait_for(lambda: comes_in(own, stranger), 60)
+            assert "data: [DONE]" in list(lines)
+        wait_for(lambda: not comes_in(own, context), 60)
+
+
+def comes_in(stack: Stack, who: ssl.SSLContext) -> bool:
+    try:
+        return httpx.get(f"{stack.url}/healthz", verify=who).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
 def test_an_expired_certificate_is_refused_at_the_start(tmp_path: Path) -> None:
     """With its path, before anything starts."""
     Authority(tmp_path).issue(until=-DAY / 2)

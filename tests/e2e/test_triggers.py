@@ -74,7 +74,7 @@ def test_what_a_restart_missed_is_made_up_and_what_is_asked_for_is_done(
     done = json.loads(stack.cli("triggers", "run", "1", "--json"))
     assert done["said"].startswith("wrote ")
     assert "has a host" in stack.cli("triggers", "run", "3")
-    assert "there are 3 jobs" in stack.cli("triggers", "run", "4", ok=False)
+    assert "the config has 3 jobs" in stack.cli("triggers", "run", "4", ok=False)
     if SOAK:
         for _ in range(3):
             export = last_of(stack, 2, after=export["at"])
