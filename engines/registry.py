@@ -28,6 +28,9 @@ FACTS = {
     "embedded": "engines.embedded.facts:facts",
     "fake": "engines.fake:facts",
 }
+INJECTORS = {
+    "embedded": "engines.embedded.faults:plant",
+}
 
 
 def load(name: str) -> Callable[[EngineSpec], Engine]:
@@ -52,6 +55,15 @@ def facts(name: str, path: str, options: Mapping[str, Any]) -> EngineFacts:
     """What an engine is as configured, without building it. Raises EngineError."""
     tell: Callable[[str, Mapping[str, Any]], EngineFacts] = _named(FACTS[name])
     return tell(path, options)
+
+
+def plant_fault(name: str, engine: Engine, kind: str) -> str:
+    """Plant a fault in a live engine, between two steps: what was done. Raises EngineError.
+
+    Raises KeyError for an engine that none can be planted in.
+    """
+    plant: Callable[[Engine, str], str] = _named(INJECTORS[name])
+    return plant(engine, kind)
 
 
 def _named(text: str) -> Any:

@@ -92,7 +92,7 @@ class EmbeddedEngine:
         self.runner = runner
         self.runway = Runway(runner, self.verifier, overlap=config.overlap)
         self._flights: deque[Flight] = deque()
-        self._max_flights = 2 if config.overlap else 1
+        self.overlaps = config.overlap
         self._num_launched = 0
         self._seqs: dict[str, Seq] = {}
         self._counted = Stats()
@@ -139,7 +139,7 @@ class EmbeddedEngine:
 
     def _step(self) -> list[Output]:
         """Prepare and launch the next step while the last one runs; then land that one."""
-        while len(self._flights) < self._max_flights and self._launch():
+        while len(self._flights) < 1 + self.overlaps and self._launch():
             pass
         outputs = self._land(self._flights.popleft()) if self._flights else []
         self._tend()
@@ -161,7 +161,10 @@ class EmbeddedEngine:
         landed = flight.land()
         self.pool.complete(flight.number)
         self._judge(flight.number, landed.mismatches)
+        before = self.verifier.num_checked("after")
         self._judge(flight.number, self.verifier.after(landed.batch))
+        num_checked = self.verifier.num_checked("after") - before
+        self.verifier.assert_covered(landed.batch, landed.num_checked, num_checked)
         fresh = {chunk.seq: token for chunk, token in landed.tokens.items() if chunk.is_live}
         for chunk in landed.batch.chunks:
             self.scheduler.commit(chunk, fresh.get(chunk.seq))

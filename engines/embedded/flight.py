@@ -17,7 +17,7 @@ from engines.embedded.scheduler import Plan
 from engines.embedded.seq import Chunk, Seq
 from engines.embedded.verify import Mismatch, Verifier
 
-Point = Callable[[str], None]  # told "launched", "checked" and "computed", in a step's thread
+Point = Callable[[str, Batch], None]  # at "launched", "checked", "computed", in a step's thread
 
 
 class Model(Protocol):
@@ -33,6 +33,7 @@ class Landed:
     batch: Batch
     tokens: dict[Chunk, int]
     mismatches: list[Mismatch]
+    num_checked: int  # pages, before the forward pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Runway:
     """Launches steps. With `overlap`, `launch` returns at once; else the step has ended."""
 
     def __init__(self, model: Model, verifier: Verifier, *, overlap: bool) -> None:
-        self.at: Point = lambda point: None  # tests and fault injection stop or act here
+        self.at: Point = lambda point, batch: None  # tests and faults stop or act here
         self._model = model
         self._verifier = verifier
         self._thread = ThreadPoolExecutor(1, "step") if overlap else None
@@ -72,11 +73,14 @@ class Runway:
             self._thread.shutdown(cancel_futures=True)
 
     def _run(self, batch: Batch) -> Landed:
-        self.at("launched")
-        batch, mismatches = self._verifier.screen(batch.with_tokens(self._chosen))
-        self.at("checked")
+        batch = batch.with_tokens(self._chosen)
+        self.at("launched", batch)
+        before = self._verifier.num_checked("before")
+        batch, mismatches = self._verifier.screen(batch)
+        num_checked = self._verifier.num_checked("before") - before
+        self.at("checked", batch)
         tokens = self._model.run(batch) if batch.chunks else {}
-        self.at("computed")
+        self.at("computed", batch)
         by_chunk = {batch.chunks[row]: token for row, token in tokens.items()}
         self._chosen = {chunk.seq: token for chunk, token in by_chunk.items()}
-        return Landed(batch, by_chunk, mismatches)
+        return Landed(batch, by_chunk, mismatches, num_checked)

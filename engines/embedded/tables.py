@@ -125,12 +125,12 @@ class Tables:
     def quarantine(self, seq: Seq, phase: Phase) -> None:
         """Take all pages from a seq that failed a check; those that it wrote go out of use."""
         for index, page in reversed(list(enumerate(seq.pages()))):
-            if not self._owns(seq, page):
-                continue
-            if index >= seq.num_shared_pages and self.pool.refs[page.id] == 1:
+            writes = self.pool.owners[page.id] == seq.serial
+            wrote = index >= seq.num_shared_pages and self.pool.refs[page.id] == 1
+            if writes or (wrote and self._owns(seq, page)):
                 self.prefix.forget(page.id)
                 self.pool.quarantine(page.id)
-            else:
+            elif self._owns(seq, page):
                 self.prefix.release(page)
         self._close(seq, phase)
 
