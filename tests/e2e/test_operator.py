@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
-import pytest
 
 from gateway import keys
-from runtime.state import events_socket
+from tests.e2e.asking import complete, eventually
 from tests.stack import BULKHEAD, REPO, Stack, fake_config, free_port, running
-from tests.terminal import Terminal
-
-PATIENCE_S = 60.0
-
-
-def eventually(holds: Callable[[], Any], what: str) -> Any:
-    """The first true value of `holds`."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return found
 
 
 def admin(stack: Stack, key: str | None = None) -> httpx.Client:
@@ -40,12 +22,6 @@ def admin(stack: Stack, key: str | None = None) -> httpx.Client:
         headers={"authorization": f"Bearer {key}"},
         timeout=30,
     )
-
-
-def complete(stack: Stack, **fields: Any) -> httpx.Response:
-    with stack.client() as client:
-        body = {"model": "echo", "prompt": "canary-4711", "max_tokens": 3} | fields
-        return client.post("/v1/completions", json=body)
 
 
 def run(stack: Stack, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -96,64 +72,6 @@ def test_what_runs_is_told(fake_stack: Stack) -> None:
         assert mine["tenant_name"] == "demo"
         names = [tenant["name"] for tenant in http.get("/admin/v1/tenants").json()["data"]]
         assert "demo" in names
-
-
-@contextmanager
-def tailing(stack: Stack, *options: str) -> Iterator[Callable[[], dict[str, Any]]]:
-    """`bulkhead tail`, listening; the function waits for its next line. It must end well."""
-    places = ["--config", str(stack.config), "--state", str(stack.state)]
-    with subprocess.Popen(
-        [*BULKHEAD, "tail", *options, *places], stdout=subprocess.PIPE, text=True, cwd=REPO
-    ) as process:
-        assert process.stdout is not None
-        lines = process.stdout
-        try:
-            eventually(lambda: events_socket(stack.state).exists(), "nobody listens")
-            yield lambda: json.loads(lines.readline())
-            process.send_signal(signal.SIGINT)
-            assert process.wait(PATIENCE_S) == 0
-        finally:
-            process.kill()
-
-
-def test_tail_tells_of_each_request_as_it_ends(fake_stack: Stack) -> None:
-    """In a pipe as JSON; who and how much, never what; and Ctrl-C is its good end."""
-    with tailing(fake_stack) as next_event:
-        answers = [complete(fake_stack), complete(fake_stack, model="none")]
-        events = [next_event(), next_event()]
-    assert [e["request_id"] for e in events] == [a.headers["x-request-id"] for a in answers]
-    went_well, refused = events
-    assert (went_well["result"], went_well["status"], went_well["output_tokens"]) == ("ok", 200, 3)
-    assert (went_well["model"], went_well["tenant_name"]) == ("echo", "demo")
-    assert (refused["result"], refused["code"]) == ("error", "model_not_found")
-    assert "canary-4711" not in json.dumps(events)
-    assert fake_stack.key not in json.dumps(events)
-    eventually(lambda: not events_socket(fake_stack.state).exists(), "somebody listens still")
-
-
-def test_tail_shows_what_was_asked_for_and_a_stream_that_was_left(fake_stack: Stack) -> None:
-    with tailing(fake_stack, "--status", "canceled", "--model", "echo") as next_event:
-        complete(fake_stack)
-        body = {"model": "echo", "prompt": "abc", "max_tokens": 4000, "stream": True}
-        with (
-            fake_stack.client() as client,
-            client.stream("POST", "/v1/completions", json=body) as answer,
-        ):
-            next(answer.iter_raw())
-            left = answer.headers["x-request-id"]
-        event = next_event()
-    assert (event["request_id"], event["result"], event["status"]) == (left, "canceled", 499)
-    assert event["ttft_ms"] > 0
-
-
-def test_a_thousand_requests_are_told_without_a_loss(fake_stack: Stack) -> None:
-    """As many at once as the kernel's queue never holds."""
-    with tailing(fake_stack) as next_event, fake_stack.client() as client:
-        for _ in range(300):
-            assert client.get("/v1/models").status_code == 200
-        events = [next_event() for _ in range(300)]
-    assert not any(event.get("dropped") for event in events)
-    assert len({event["request_id"] for event in events}) == 300
 
 
 def test_hosts_are_listed_and_restarted(tmp_path: Path) -> None:
@@ -295,53 +213,3 @@ def test_of_node_and_gateway_one_listens_and_the_other_takes_over(tmp_path: Path
                 stack.process.wait()
             if stack.process and stack.process.stdout:
                 stack.process.stdout.close()
-
-
-@pytest.mark.slow
-def test_dev_on_a_terminal_shows_requests_models_and_faults(tmp_path: Path) -> None:
-    config, state = tmp_path / "bulkhead.toml", tmp_path / "state"
-    config.write_text(fake_config(step_s=0.001))
-    stack = Stack(config, state, free_port())
-    ports = ["--port", str(stack.port), "--admin-port", str(stack.admin_port)]
-    terminal = Terminal(*BULKHEAD, "dev", "--config", str(config), "--state", str(state), *ports)
-    try:
-        terminal.wait_for("BULKHEAD_API_KEY=")
-        stack.wait_ready()
-        stack.key = (state / "demo-key").read_text().strip()
-        assert stack.key in terminal.text
-        terminal.wait_for("MODEL")
-        assert complete(stack).status_code == 200
-        terminal.wait_for("200 echo")
-        assert complete(stack, model="none").status_code == 404
-        terminal.wait_for("model_not_found")
-        config.write_text(fake_config() + "[server]\nport = 'x'\n")
-        terminal.wait_for("server.port")
-        terminal.wait_for("stays as it was")
-        os.write(terminal.controller, b"\x03")
-        assert terminal.process.wait(PATIENCE_S) == 0
-        assert b"\x1b[?25l" not in terminal.output, (
-            "the cursor is never hidden, so it can't be lost"
-        )
-        log = (state / "dev.log").read_text()
-        assert {"node_started", "request"} <= {json.loads(x)["event"] for x in log.splitlines()}
-        assert stack.key not in log
-        assert '"event"' not in terminal.text.partition("MODEL")[2], "no JSON among the lines"
-    finally:
-        terminal.close()
-
-
-@pytest.mark.slow
-def test_dev_with_json_on_a_terminal_writes_log_lines(tmp_path: Path) -> None:
-    config, state = tmp_path / "bulkhead.toml", tmp_path / "state"
-    config.write_text(fake_config())
-    ports = ["--port", str(free_port()), "--admin-port", str(free_port()), "--json"]
-    terminal = Terminal(*BULKHEAD, "dev", "--config", str(config), "--state", str(state), *ports)
-    try:
-        terminal.wait_for('"event":"gateway_started"')
-        terminal.wait_for("BULKHEAD_API_KEY=")
-        os.write(terminal.controller, b"\x03")
-        assert terminal.process.wait(PATIENCE_S) == 0
-        assert "MODEL" not in terminal.text
-        assert not (state / "dev.log").exists()
-    finally:
-        terminal.close()
