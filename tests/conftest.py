@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,22 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """An id with an address in it names another test in each process: `make test` has several."""
+    if unstable := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"give these parameters ids of their own: {unstable[0]}")
+
+
 hypothesis.settings.register_profile("soak", max_examples=2000, deadline=None)
 hypothesis.settings.register_profile("short", deadline=None)
 hypothesis.settings.load_profile("soak" if SOAK else "short")
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """pytest's, by a shorter name: a socket's path has 108 bytes at most, and `-n` takes some."""
+    name = re.sub(r"\W", "_", request.node.name).removeprefix("test_")
+    return tmp_path_factory.mktemp(name[:10])
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from runtime.state import runtime_dir
 SOAK = os.environ.get("BULKHEAD_SOAK") == "1"  # the long forms, run by `make soak`
 REPO = Path(__file__).resolve().parent.parent
 BULKHEAD = [sys.executable, "-m", "gateway"]
+KEPT_PORTS = 200  # far more than one test takes, far fewer than a process may have open
+_kept: deque[socket.socket] = deque()
 FAKE = """
 [[models]]
 id = "echo"
@@ -40,10 +43,19 @@ def fake_config(
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A port for a server to come, that no other process of the tests is given meanwhile.
+
+    It stays bound here: the kernel gives it to nobody who asks for any port. A server that sets
+    SO_REUSEADDR, as all of ours do, may listen on it beside us.
+    """
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    _kept.append(sock)
+    if len(_kept) > KEPT_PORTS:
+        _kept.popleft().close()
+    port: int = sock.getsockname()[1]
+    return port
 
 
 @dataclass

@@ -103,7 +103,9 @@ CHANGING: list[tuple[Callable[..., Ask], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("decode", "given"), CHANGING, ids=str)
+@pytest.mark.parametrize(
+    ("decode", "given"), CHANGING, ids=lambda value: getattr(value, "__name__", str(value))
+)
 def test_a_value_that_would_change_the_answer_is_refused_by_name(
     decode: Callable[..., Ask], given: dict[str, Any]
 ) -> None:
