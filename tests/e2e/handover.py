@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.authority import Authority, Issued
-from tests.e2e.test_tls import SERVER, connect
+from tests.e2e.http2 import connect
+from tests.e2e.test_tls import SERVER
 from tests.stack import Stack, fake_config, running
 from tests.waiting import wait_for
 

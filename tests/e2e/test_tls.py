@@ -11,14 +11,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import h2.config
-import h2.connection
-import h2.events
 import httpx
 import openai
 import pytest
 
 from tests.authority import DAY, Authority
+from tests.e2e.http2 import Http2, connect
 from tests.e2e.ledger import exported, row_of
 from tests.stack import BULKHEAD, REPO, Stack, fake_config, free_port, running
 from tests.waiting import wait_for
@@ -114,69 +112,6 @@ def test_the_sdk_works(stack: Stack, authority: Authority) -> None:
         assert answer.choices[0].text == "abcdefgh"
         chunks = sdk.completions.create(model="echo", prompt="abc", max_tokens=6, stream=True)
         assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == "abcabc"
-
-
-def connect(stack: Stack, context: ssl.SSLContext) -> ssl.SSLSocket:
-    sock = socket.create_connection(("127.0.0.1", stack.port), timeout=30)
-    try:
-        return context.wrap_socket(sock, server_hostname="localhost")
-    except BaseException:
-        sock.close()
-        raise
-
-
-class Http2:
-    """One HTTP/2 connection, its frames in our hands."""
-
-    def __init__(self, stack: Stack, context: ssl.SSLContext) -> None:
-        context.set_alpn_protocols(["h2"])
-        self._sock = connect(stack, context)
-        assert self._sock.selected_alpn_protocol() == "h2"
-        self._key = stack.key
-        self._conn = h2.connection.H2Connection(
-            h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
-        )
-        self._conn.initiate_connection()
-        self.data: dict[int, bytes] = {}
-        self.headers: dict[int, dict[str, str]] = {}
-        self._flush()
-
-    def post(self, body: dict[str, object]) -> int:
-        stream = self._conn.get_next_available_stream_id()
-        headers = [
-            (":method", "POST"), (":path", "/v1/completions"), (":scheme", "https"),
-            (":authority", "localhost"), ("authorization", f"Bearer {self._key}"),
-            ("content-type", "application/json"),
-        ]  # fmt: skip
-        self._conn.send_headers(stream, headers)
-        self._conn.send_data(stream, json.dumps(body).encode(), end_stream=True)
-        self.data[stream] = b""
-        self._flush()
-        return stream
-
-    def read_until(self, stream: int, mark: bytes) -> None:
-        while mark not in self.data[stream]:
-            received = self._sock.recv(65536)
-            assert received, self.data[stream]
-            for event in self._conn.receive_data(received):
-                if isinstance(event, h2.events.DataReceived):
-                    self.data[event.stream_id] += event.data
-                    self._conn.acknowledge_received_data(
-                        event.flow_controlled_length, event.stream_id
-                    )
-                elif isinstance(event, h2.events.ResponseReceived):
-                    self.headers[event.stream_id] = {str(k): str(v) for k, v in event.headers}
-            self._flush()
-
-    def reset(self, stream: int) -> None:
-        self._conn.reset_stream(stream)
-        self._flush()
-
-    def close(self) -> None:
-        self._sock.close()
-
-    def _flush(self) -> None:
-        self._sock.sendall(self._conn.data_to_send())
 
 
 def test_leaving_one_stream_of_many_ends_its_work_and_no_other(
