@@ -24,7 +24,7 @@ def resident_kb(pid: int) -> int:
 
 
 def test_a_stream_that_is_not_read_is_ended_and_takes_nothing_from_others(tmp_path: Path) -> None:
-    """`limits.wall_s` bounds it; meanwhile its tokens, as many as fit a context, wait in the host."""
+    """`limits.wall_s` bounds it; till then its tokens, at most a context, wait in the host."""
     authority = Authority(tmp_path)
     authority.issue()
     with running(tmp_path, CONFIG, tls=authority.context()) as stack:
