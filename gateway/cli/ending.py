@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import click
 
 from gateway.cli import signals, streams
@@ -13,6 +15,7 @@ FAILED = 1
 
 def run() -> int:
     """Do what the command line says; the exit code."""
+    threading.excepthook = _in_thread
     code = run_command()
     try:
         streams.finish()
@@ -35,6 +38,14 @@ def run_command() -> int:
         return FAILED
     except OSError as fault:  # of --help and the like, before or after a command
         return _told(fault)
+
+
+def _in_thread(args: threading.ExceptHookArgs) -> None:
+    """What a thread couldn't write (the key that `dev` prints) is told as anywhere else."""
+    if isinstance(args.exc_value, OSError) and args.exc_value.filename == streams.NAME:
+        _told(args.exc_value)
+    else:
+        threading.__excepthook__(args)
 
 
 def _told(fault: OSError) -> int:

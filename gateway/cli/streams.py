@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 STDIN, STDOUT, STDERR = 0, 1, 2
+NAME = "standard output"
 
 
 class Output(io.FileIO):
@@ -25,7 +26,7 @@ class Output(io.FileIO):
         try:
             return super().write(data)
         except OSError as fault:
-            raise OSError(fault.errno, fault.strerror, "standard output") from None
+            raise OSError(fault.errno, fault.strerror, NAME) from None
 
 
 class Notices(io.FileIO):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
-from gateway.cli import streams
+from gateway.cli import ending, streams
 from tests.stack import BULKHEAD, REPO, fake_config
 
 # One of each kind of writer: click's help, a table, a document, raw bytes, lines that come slowly.
@@ -95,3 +96,9 @@ def test_what_a_notice_can_t_say_counts_as_said() -> None:
         assert full.write(b"abc") == 3
     with streams.Output("/dev/full", "w") as full, pytest.raises(OSError, match="standard output"):
         full.write(b"abc")
+
+
+def test_what_a_thread_cant_write_is_told_as_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    fault = OSError(28, "No space left on device", streams.NAME)
+    ending._in_thread(threading.ExceptHookArgs((OSError, fault, None, None)))
+    assert capsys.readouterr().err == "Error: standard output: No space left on device\n"
