@@ -33,6 +33,8 @@ class Batch:
     expected_tags: Tags  # [rows, max_pages] as recorded by the seqs
     row_domains: Ints  # [rows] domain slots, from the seqs and not from their tables
     row_owners: Ints  # [rows] serials, likewise
+    num_public: Ints  # [rows] leading pages that are to be public instead
+    public_domains: Ints  # [rows] and their domain slot
     context_lens: Ints  # [rows]
     query_lens: Ints  # [rows]
     num_pages: Ints  # [rows]
@@ -40,6 +42,7 @@ class Batch:
     copy_sources: Ints  # [copies] the page copied
     copy_targets: Ints  # [copies] the page copied to, from the row's table
     copy_tags: Tags  # [copies] the source's tag, as recorded by the seq
+    copy_domains: Ints  # [copies] the source's domain slot, from the seq
 
     @property
     def last_tokens(self) -> Ints:
@@ -72,6 +75,8 @@ class Batch:
             expected_tags=self.expected_tags[kept, :width],
             row_domains=self.row_domains[kept],
             row_owners=self.row_owners[kept],
+            num_public=self.num_public[kept],
+            public_domains=self.public_domains[kept],
             context_lens=self.context_lens[kept],
             query_lens=self.query_lens[kept],
             num_pages=self.num_pages[kept],
@@ -79,6 +84,7 @@ class Batch:
             copy_sources=self.copy_sources[copies],
             copy_targets=self.copy_targets[copies],
             copy_tags=self.copy_tags[copies],
+            copy_domains=self.copy_domains[copies],
         )
 
     def with_tokens(self, chosen: Mapping[Seq, int]) -> Batch:
@@ -118,6 +124,8 @@ def build(chunks: Sequence[Chunk], page_size: int) -> Batch:
         expected_tags=expected_tags,
         row_domains=_ints([chunk.seq.domain_slot for chunk in rows]),
         row_owners=_ints([chunk.serial for chunk in rows]),
+        num_public=_ints([chunk.seq.num_public_pages for chunk in rows]),
+        public_domains=_ints([chunk.seq.public_slot for chunk in rows]),
         context_lens=context_lens,
         query_lens=query_lens,
         num_pages=num_pages,
@@ -125,6 +133,7 @@ def build(chunks: Sequence[Chunk], page_size: int) -> Batch:
         copy_sources=_ints([chunk.source.id for _, chunk in copies if chunk.source]),
         copy_targets=_ints([block_tables[row, chunk.start // page_size] for row, chunk in copies]),
         copy_tags=np.array([chunk.source.tag for _, chunk in copies if chunk.source], np.uint64),
+        copy_domains=_ints([chunk.seq.slot_of(chunk.start // page_size) for _, chunk in copies]),
     )
 
 

@@ -6,7 +6,7 @@ Both are frozen and checked once, here; every fault is an UnsupportedError that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,7 @@ class EngineConfig:
     integrity: str = "enforce"
     overlap: bool = True  # prepare the next step while one runs
     prefix_cache: bool = True
+    public_prompts: Sequence[str] = ()  # system prompts whose pages all tenants share
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> EngineConfig:
@@ -130,6 +131,7 @@ def faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Everything that is wrong with an engine's options, as (option, reason)."""
     kinds = {field.name: type(field.default) for field in fields(EngineConfig)}
+    kinds["public_prompts"] = list
     wrong = [
         (name, reason) for name, value in options.items() if (reason := _fault(name, value, kinds))
     ]
@@ -158,6 +160,8 @@ def _fault(name: str, value: object, kinds: Mapping[str, type]) -> str | None:
         return f"unknown engine option {name!r}; known: {', '.join(sorted(kinds))}"
     if type(value) is not kinds[name]:
         return f"option {name!r} must be {kinds[name].__name__}, not {value!r}"
+    if isinstance(value, list) and not all(isinstance(text, str) and text for text in value):
+        return f"option {name!r} must be a list of texts, none of them empty"
     if isinstance(value, int) and value < (
         0 if name in ("max_context", "overlap", "prefix_cache") else 1
     ):

@@ -33,6 +33,7 @@ from engines.embedded.loader import kv_scales, load, revision
 from engines.embedded.models.llama import Llama
 from engines.embedded.pages import PagePool
 from engines.embedded.prefix import KeyScope
+from engines.embedded.public import PublicPrompts
 from engines.embedded.runner import Runner
 from engines.embedded.scheduler import Plan, Scheduler
 from engines.embedded.scrub import Scrubber
@@ -76,6 +77,7 @@ class EmbeddedEngine:
     ) -> None:
         self.tokenizer: Tokenizer = tokenizer
         self.max_context_tokens = _max_context(model, config, tables.pool)
+        self._public = PublicPrompts.declared(config.public_prompts, tokenizer, config.page_size)
         self._vocab_size = model.vocab_size
         self._page_size = config.page_size
         self.pool = tables.pool
@@ -110,7 +112,7 @@ class EmbeddedEngine:
         if request.id in self._seqs:
             raise RequestRefused(f"request id {request.id!r} is in use")
         refuse_unfit(request, self._vocab_size, self.max_context_tokens)
-        seq = Seq.of(request)
+        seq = Seq.of(request, self._public.num_pages(request.prompt))
         self._seqs[request.id] = seq
         self.scheduler.add(seq)
 

@@ -43,6 +43,8 @@ class Seq:
     tokens: list[int]
     serial: int = 0  # of its present life; 0 while waiting
     domain_slot: int = 0  # set while running; 0 belongs to no domain
+    num_public_pages: int = 0  # leading pages of a prompt that was declared public
+    public_slot: int = 0  # whose they are; set while running
     num_computed: int = 0
     num_scheduled: int = 0
     num_choosing: int = 0  # tokens that launched steps are still to yield
@@ -62,9 +64,9 @@ class Seq:
     error: EngineError | None = None
 
     @classmethod
-    def of(cls, request: Request) -> Seq:
+    def of(cls, request: Request, num_public_pages: int = 0) -> Seq:
         """A seq that has done nothing yet."""
-        return cls(request, list(request.prompt))
+        return cls(request, list(request.prompt), num_public_pages=num_public_pages)
 
     @property
     def prompt_len(self) -> int:
@@ -89,6 +91,10 @@ class Seq:
         """Whether a token has left."""
         return len(self.tokens) > self.prompt_len
 
+    def slot_of(self, index: int) -> int:
+        """The domain slot that the page at this place of the table must have."""
+        return self.public_slot if index < self.num_public_pages else self.domain_slot
+
     def hold(self, page: Page) -> None:
         """Append a page to the block table, with its tag."""
         self.block_table.append(page.id)
@@ -108,7 +114,7 @@ class Seq:
 
     def leave(self, phase: Phase) -> None:
         """The end of a life: it has no pages any more, and what is on its way for it is void."""
-        self.serial = self.domain_slot = 0
+        self.serial = self.domain_slot = self.public_slot = 0
         self.num_computed = self.num_scheduled = self.num_choosing = 0
         self.num_shared_pages = self.num_sealed_pages = 0
         self.block_table.clear()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from engines.embedded import tags
 from engines.embedded.pages import PagePool, State
 from engines.embedded.prefix import ROOT, KeyScope, PrefixCache, content_key
+from engines.embedded.public import PUBLIC_DOMAIN
 from engines.embedded.scrub import Scrubber
 from engines.embedded.seq import Chunk, Page, Phase, Seq
 
@@ -57,9 +58,11 @@ class Tables:
         need = self.num_pages(len(seq.tokens) + 1) - len(shared)
         if need + self._num_open > self._room() - self.prefix.num_unheld(found):
             return False
-        if not self._find_slot(seq.request.domain):
+        if not all(self._find_slot(domain) for domain in self._domains(seq)):
             return False
         slot = self.pool.domains.open(seq.request.domain)
+        if seq.num_public_pages:
+            seq.public_slot = self.pool.domains.open(PUBLIC_DOMAIN)
         seq.begin(slot, len(seq.tokens) - 1 if is_whole else len(shared) * self._page_size)
         self._num_open += 1
         self.prefix.take(found)
@@ -74,7 +77,8 @@ class Tables:
         while len(seq.block_table) < self.num_pages(num_tokens):
             if not self._free_one():
                 return False
-            seq.hold(self.pool.allocate(seq.request.domain, seq.serial))
+            domain = self._domain(seq, len(seq.block_table))
+            seq.hold(self.pool.allocate(domain, seq.serial))
         return True
 
     def computed(self, chunk: Chunk) -> None:
@@ -87,7 +91,7 @@ class Tables:
         full = seq.num_computed // self._page_size
         for index in range(seq.num_sealed_pages, full):
             page = Page(seq.block_table[index], seq.tags[index])
-            if self._owns(seq, page):
+            if self._owns(seq, index, page):
                 self._seal(seq, index, page)
         seq.num_sealed_pages = full
 
@@ -117,8 +121,10 @@ class Tables:
 
     def release(self, seq: Seq, phase: Phase) -> None:
         """Take all pages from a seq. Its last pages become the oldest in the cache."""
-        for page in reversed(seq.pages()):
-            if self._owns(seq, page):  # else it's someone else's by now, and not ours to free
+        for index, page in reversed(list(enumerate(seq.pages()))):
+            if self._owns(
+                seq, index, page
+            ):  # else it's someone else's by now, and not ours to free
                 self.prefix.release(page)
         self._close(seq, phase)
 
@@ -127,10 +133,11 @@ class Tables:
         for index, page in reversed(list(enumerate(seq.pages()))):
             writes = self.pool.owners[page.id] == seq.serial
             wrote = index >= seq.num_shared_pages and self.pool.refs[page.id] == 1
-            if writes or (wrote and self._owns(seq, page)):
+            owns = self._owns(seq, index, page)
+            if writes or (wrote and owns):
                 self.prefix.forget(page.id)
                 self.pool.quarantine(page.id)
-            elif self._owns(seq, page):
+            elif owns:
                 self.prefix.release(page)
         self._close(seq, phase)
 
@@ -143,10 +150,11 @@ class Tables:
 
     def _close(self, seq: Seq, phase: Phase) -> None:
         if seq.copied is not None:
-            if self._owns(seq, seq.copied):
+            if self._owns(seq, seq.num_shared_pages, seq.copied):
                 self.prefix.release(seq.copied)
             seq.copied = None
-        self.pool.domains.close(seq.request.domain)
+        for domain in self._domains(seq):
+            self.pool.domains.close(domain)
         self._num_open -= 1
         seq.leave(phase)
 
@@ -180,8 +188,15 @@ class Tables:
             self.pool.recycle()
         return domains.can_open(domain)
 
-    def _owns(self, seq: Seq, page: Page) -> bool:
-        return self.pool.holds(page) and tags.domain_slot(page.tag) == seq.domain_slot
+    def _owns(self, seq: Seq, index: int, page: Page) -> bool:
+        return self.pool.holds(page) and tags.domain_slot(page.tag) == seq.slot_of(index)
+
+    def _domain(self, seq: Seq, index: int) -> str:
+        """Whose the page at this place of the table is."""
+        return PUBLIC_DOMAIN if index < seq.num_public_pages else seq.request.domain
+
+    def _domains(self, seq: Seq) -> list[str]:
+        return [seq.request.domain, *([PUBLIC_DOMAIN] if seq.num_public_pages else [])]
 
     def _keys(self, seq: Seq, num_pages: int) -> list[bytes]:
         """Content keys of the seq's first pages, computed once each; none without sharing."""
@@ -191,5 +206,6 @@ class Tables:
         while len(keys) < num_pages:
             tokens = seq.tokens[len(keys) * size : (len(keys) + 1) * size]
             parent = keys[-1] if keys else ROOT
-            keys.append(content_key(self._scope_of(seq.request.domain), parent, tokens))
+            scope = self._scope_of(self._domain(seq, len(keys)))
+            keys.append(content_key(scope, parent, tokens))
         return keys[:num_pages]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 
 from engines.api import ContextLengthExceeded, Request, RequestRefused, Sampling
+from engines.embedded.public import PUBLIC_DOMAIN
 
 
 def refuse_unfit(request: Request, vocab_size: int, max_context_tokens: int) -> None:
     """Raise RequestRefused, or ContextLengthExceeded, saying what is wrong."""
+    if request.domain == PUBLIC_DOMAIN:
+        raise RequestRefused("no request is of the public domain")
     if not request.prompt:
         raise RequestRefused("the prompt is empty")
     if not all(0 <= token < vocab_size for token in request.prompt):

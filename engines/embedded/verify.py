@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engines.api import EngineFailed
 from engines.embedded import tags
-from engines.embedded.batch import Batch
+from engines.embedded.batch import Batch, Ints
 from engines.embedded.pages import NULL_PAGE, PagePool, State
 from engines.embedded.seq import Chunk
 from engines.kernels.tag_check import faulty_pages, faulty_slots
@@ -115,12 +115,21 @@ class Verifier:
         return self.by_phase[phase].pages
 
     def _faulty_pages(self, batch: Batch) -> Tensor:
+        own = self._faulty_pages_of(batch, batch.row_domains, batch.num_pages)
+        if not batch.num_public.any():
+            return own
+        num_public = np.minimum(batch.num_public, batch.num_pages)
+        public = self._faulty_pages_of(batch, batch.public_domains, num_public)
+        is_public = torch.arange(own.shape[1]) < torch.from_numpy(num_public)[:, None]
+        return torch.where(is_public, public, own)
+
+    def _faulty_pages_of(self, batch: Batch, domains: Ints, num_pages: Ints) -> Tensor:
         return faulty_pages(
             self._tags,
             torch.from_numpy(batch.block_tables),
             torch.from_numpy(batch.expected_tags.view(np.int64)),
-            torch.from_numpy(batch.row_domains),
-            torch.from_numpy(batch.num_pages),
+            torch.from_numpy(domains),
+            torch.from_numpy(num_pages),
         )
 
     def _faulty_copies(self, batch: Batch) -> Tensor | None:
@@ -131,22 +140,29 @@ class Verifier:
             self._tags,
             torch.from_numpy(batch.copy_sources)[:, None],
             torch.from_numpy(batch.copy_tags.view(np.int64))[:, None],
-            torch.from_numpy(batch.row_domains[batch.copy_rows]),
+            torch.from_numpy(batch.copy_domains),
             torch.ones(len(batch.copy_rows), dtype=torch.int64),
         )
 
     def _faulty_slots(self, batch: Batch) -> Tensor:
+        rows, domains, owners = batch.token_rows, batch.row_domains, batch.row_owners
+        expected = batch.expected_tags.view(np.int64)
+        if batch.num_public.any():  # the public part of a row is checked like a row of its own
+            is_public = batch.positions // self._page_size < batch.num_public[rows]
+            rows = rows + len(batch.chunks) * is_public
+            domains = np.concatenate([domains, batch.public_domains])
+            owners, expected = np.tile(owners, 2), np.tile(expected, (2, 1))
         return faulty_slots(
             self._tags,
             self._states,
             self._refs,
             self._owners,
             torch.from_numpy(batch.slot_mapping),
-            torch.from_numpy(batch.token_rows),
+            torch.from_numpy(rows),
             torch.from_numpy(batch.positions),
-            torch.from_numpy(batch.expected_tags.view(np.int64)),
-            torch.from_numpy(batch.row_domains),
-            torch.from_numpy(batch.row_owners),
+            torch.from_numpy(expected),
+            torch.from_numpy(domains),
+            torch.from_numpy(owners),
             self._page_size,
             int(State.ACTIVE),
         )
@@ -186,11 +202,12 @@ class Verifier:
         inside = 0 <= page < pool.num_pages
         at = page if inside else NULL_PAGE
         found = int(pool.tags[at])
+        own = {int(batch.row_domains[row]), int(batch.public_domains[row])}
         return Mismatch(
             chunk=batch.chunks[row],
             row=row,
             phase=phase,
-            kind=kind or kind_of(page, found, int(batch.row_domains[row]), pool.num_pages),
+            kind=kind or kind_of(page, found, own, pool.num_pages),
             page=page,
             expected=expected,
             found=found,
@@ -200,11 +217,11 @@ class Verifier:
         )
 
 
-def kind_of(page: int, found: int, row_domain: int, num_pages: int) -> str:
+def kind_of(page: int, found: int, own_slots: set[int], num_pages: int) -> str:
     """What a wrong page is to the row that names it. A page of another domain is the worst."""
     if not NULL_PAGE < page < num_pages:
         return "null"
     slot = tags.domain_slot(found)
     if slot == tags.QUARANTINE_SLOT:
         return "quarantined"
-    return "stale" if slot in (row_domain, tags.SYSTEM_SLOT) else "domain"
+    return "stale" if slot in own_slots | {tags.SYSTEM_SLOT} else "domain"
