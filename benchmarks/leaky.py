@@ -24,7 +24,7 @@ def main() -> None:
     from gateway import cli
     from runtime.node import child
 
-    child.HOST = (sys.executable, "-m", "benchmarks.leaky", fault, AS_HOST)
+    child.HOST = ("-m", "benchmarks.leaky", fault, AS_HOST)
     sys.argv[1:] = rest
     cli.main()
 

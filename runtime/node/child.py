@@ -15,7 +15,7 @@ from msgspec import MsgspecError, json
 
 from runtime.host.process import HostSpec, Ready
 
-HOST: tuple[str, ...] = (sys.executable, "-m", "runtime.host")  # the command of a host process
+HOST: tuple[str, ...] = ("-m", "runtime.host")  # what this Python runs as a host process
 
 
 class StartFailed(Exception):
@@ -34,7 +34,7 @@ class Child:
         """Begin a process. Raises StartFailed when this machine has no room for one."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *HOST,
+                *(sys.executable, *HOST),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=env,

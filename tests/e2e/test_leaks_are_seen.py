@@ -1,4 +1,4 @@
-"""Hosts that are made to leak: the count of hits sees what page tags can't, the tags see the rest."""
+"""Hosts made to leak: the count of hits sees what page tags can't, and the tags see the rest."""
 
 from __future__ import annotations
 
