@@ -1,12 +1,17 @@
 # Two commands: `make dev` serves a real model on this machine, `make test` checks everything.
 # `make soak` runs the long forms of the tests, `make bench` the benchmarks, and `make image` builds a
-# container image; TORCH_INDEX=URL names an index with torch's CPU build for it.
+# container image; TORCH_INDEX=URL names an index with torch's CPU build for it. The tests wait more
+# than they compute, so TEST_PROCESSES run them at once.
 
 BIN := .venv/bin
 CODE := bootstrap.py gateway runtime engines config tests benchmarks
 
 ENGINE ?= docker
 TORCH_INDEX ?=
+TEST_PROCESSES ?= 3
+
+# Many a container sets it; here each of the many processes would compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: dev test lint soak bench image clean install-dev install-test
 
@@ -14,7 +19,7 @@ dev: install-dev
 	@exec $(BIN)/bulkhead dev
 
 test: install-test lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 soak: install-test
 	BULKHEAD_SOAK=1 $(BIN)/python -m pytest
