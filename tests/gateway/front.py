@@ -56,7 +56,7 @@ class Gateway:
 
     async def requests(self, count: int) -> list[MutableMapping[str, Any]]:
         """The log lines of requests, once there are so many; a line follows its answer."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(found := [e for e in self.log if e["event"] == "request"]) < count:
                 await asyncio.sleep(0.002)
         return found

@@ -358,7 +358,7 @@ async def test_a_silent_server_is_a_timeout(phase: str, streamed: bool) -> None:
         await exchange.gone()
 
     settings = RelaySettings(first_byte_s=0.2, idle_s=0.1)
-    async with upstream(answer) as server, relaying(settings) as relay, asyncio.timeout(3):
+    async with upstream(answer) as server, relaying(settings) as relay, asyncio.timeout(10):
         given = errand(server, stream=streamed)
         with pytest.raises(UpstreamTimeout):
             await (collect(relay, given) if streamed else relay.whole(given))
@@ -400,7 +400,7 @@ async def test_leaving_a_stream_closes_its_connection() -> None:
         stream = relay.stream(errand(server, stream=True))
         await anext(stream)
         await stream.aclose()
-        await asyncio.wait_for(closed.wait(), 2)
+        await asyncio.wait_for(closed.wait(), 10)
 
 
 TROUBLES: dict[str, tuple[Any, str]] = {

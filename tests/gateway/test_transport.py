@@ -64,7 +64,7 @@ async def test_an_answer_left_early_closes_its_connection() -> None:
     async with between(answer) as (server, transport):
         async with transport.send("POST", f"{server.url}/", {}, b"left") as reply:
             assert b"part" in await anext(reply.chunks())
-        await asyncio.wait_for(closed.wait(), 2)
+        await asyncio.wait_for(closed.wait(), 10)
         assert await ask(server, transport, b"next") == b"next"
         assert server.connections == 2
 
@@ -103,7 +103,7 @@ async def test_a_cancelled_call_closes_its_connection_and_reaches_nobody_else(ph
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await asyncio.wait_for(closed.wait(), 2)
+        await asyncio.wait_for(closed.wait(), 10)
         assert await ask(server, transport, b"mine") == b"mine"
 
 

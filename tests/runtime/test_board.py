@@ -24,7 +24,7 @@ async def test_who_asks_for_another_version_is_answered_at_once_else_at_the_chan
     await asyncio.sleep(0.01)
     assert not waiting.done()
     board.change()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
 
 
 async def test_a_board_that_closes_keeps_nobody_waiting() -> None:
@@ -32,8 +32,8 @@ async def test_a_board_that_closes_keeps_nobody_waiting() -> None:
     waiting = asyncio.ensure_future(board.newer_than(board.version + 1))
     await asyncio.sleep(0)
     board.close()
-    await asyncio.wait_for(waiting, 5)
-    await asyncio.wait_for(board.newer_than(board.version), 5)
+    await asyncio.wait_for(waiting, 30)
+    await asyncio.wait_for(board.newer_than(board.version), 30)
 
 
 async def test_nobody_follows_so_nobody_is_waited_for() -> None:
@@ -51,7 +51,7 @@ async def test_every_follower_must_have_taken_it_in() -> None:
         assert not waiting.done()
         board.end(name, is_gone=False)
         board.begin(name, board.version)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
 
 
 async def test_a_later_version_is_an_acknowledgement_too() -> None:
@@ -62,7 +62,7 @@ async def test_a_later_version_is_an_acknowledgement_too() -> None:
     await asyncio.sleep(0)
     board.change()
     board.begin("one", board.version)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
 
 
 async def test_a_gateway_that_left_is_not_waited_for() -> None:
@@ -72,7 +72,7 @@ async def test_a_gateway_that_left_is_not_waited_for() -> None:
     await asyncio.sleep(0.01)
     assert not waiting.done()
     board.end("one", is_gone=True)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
 
 
 async def test_nor_one_that_has_not_asked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
