@@ -33,14 +33,13 @@ def faulty_pages(
     is_read = torch.arange(block_tables.shape[1], device=tags.device) < num_pages.unsqueeze(1)
     if len(tags) <= FIRST_PAGE:
         return is_read
-    inside = _moved_inside(block_tables, FIRST_PAGE, len(tags))
-    faulty = _differences(tags, block_tables, inside, expected_tags, row_domains.unsqueeze(1))
-    return faulty.bool().bitwise_and_(is_read)
-
-
-def count_pages(num_pages: Tensor, max_pages: int) -> Tensor:
-    """int64 []: how many pages `faulty_pages` looks at, for tables of `max_pages` columns."""
-    return num_pages.clamp(0, max_pages).sum()
+    # Differences are or-ed, not compared one by one: for long tables a sixth faster on a CPU.
+    inside = block_tables.clamp(FIRST_PAGE, len(tags) - 1)
+    found = tags.index_select(0, inside.reshape(-1)).view(block_tables.shape)
+    differences = found ^ expected_tags
+    differences |= inside.bitwise_xor_(block_tables)
+    differences |= _domains_of_(found).bitwise_xor_(row_domains.unsqueeze(1))
+    return differences.bool().bitwise_and_(is_read)
 
 
 def faulty_slots(  # noqa: PLR0913 - the arrays of the pool, of the tokens and of the rows
@@ -67,35 +66,22 @@ def faulty_slots(  # noqa: PLR0913 - the arrays of the pool, of the tokens and o
     num_rows, max_pages = expected_tags.shape
     if len(tags) <= FIRST_PAGE or expected_tags.numel() == 0:
         return torch.ones_like(slot_mapping, dtype=torch.bool)
-    rows = _moved_inside(token_rows, 0, num_rows)
+    rows = token_rows.clamp(0, num_rows - 1)
     columns = positions // page_size
-    columns_inside = _moved_inside(columns, 0, max_pages)
-    expected = expected_tags.reshape(-1).index_select(0, rows * max_pages + columns_inside)
+    own = columns.clamp(0, max_pages - 1)
+    expected = expected_tags.reshape(-1).index_select(0, torch.add(own, rows, alpha=max_pages))
     pages = slot_mapping // page_size
-    inside = _moved_inside(pages, FIRST_PAGE, len(tags))
-    faulty = _differences(tags, pages, inside, expected, row_domains.index_select(0, rows))
-    faulty |= owners.index_select(0, inside).bitwise_xor_(row_owners.index_select(0, rows))
-    faulty |= states.index_select(0, inside).bitwise_xor_(active_state)
-    faulty |= refs.index_select(0, inside).bitwise_xor_(1)
-    faulty |= (rows ^ token_rows).bitwise_or_(columns_inside ^ columns)
-    return faulty.bool()
+    inside = pages.clamp(FIRST_PAGE, len(tags) - 1)
+    found = tags.index_select(0, inside)
+    faulty = (rows != token_rows).bitwise_or_(own != columns).bitwise_or_(inside != pages)
+    faulty |= found != expected
+    faulty |= _domains_of_(found) != row_domains.index_select(0, rows)
+    faulty |= states.index_select(0, inside) != active_state
+    faulty |= refs.index_select(0, inside) != 1
+    faulty |= owners.index_select(0, inside) != row_owners.index_select(0, rows)
+    return faulty
 
 
-def _moved_inside(ids: Tensor, first: int, end: int) -> Tensor:
-    """The ids, those outside of [first, end) moved to its nearer edge: fit to be an index."""
-    return ids.clamp(first, end - 1)
-
-
-def _differences(
-    tags: Tensor, pages: Tensor, inside: Tensor, expected: Tensor, domains: Tensor
-) -> Tensor:
-    """int64, like `pages`: 0 where the page lies inside, has this tag, and is of this domain.
-
-    Differences are or-ed and not compared: twice as fast on a CPU as one bool for each of them.
-    """
-    found = tags.index_select(0, inside.reshape(-1)).view(pages.shape)
-    differences = found ^ expected
-    differences |= inside ^ pages
-    found.bitwise_right_shift_(GENERATION_BITS).bitwise_and_(DOMAIN_MASK)
-    differences |= found.bitwise_xor_(domains)
-    return differences
+def _domains_of_(tags: Tensor) -> Tensor:
+    """The tags' domains, in the tags' own memory."""
+    return tags.bitwise_right_shift_(GENERATION_BITS).bitwise_and_(DOMAIN_MASK)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given
 from torch import Tensor
 
 from engines.embedded import tags as embedded_tags
@@ -22,7 +22,6 @@ from tests.engines.kernels.reference import (
     SEALED,
     Step,
     harmed_steps,
-    ints,
     null_page_as_own,
     one_page,
     one_row,
@@ -78,15 +77,6 @@ def test_nothing_that_was_handed_over_is_changed(step: Step) -> None:
         assert all(torch.equal(a, b) for a, b in zip(arrays, before, strict=True))
 
 
-@given(st.lists(st.integers(-1, 9), max_size=5), st.integers(0, 6))
-def test_the_count_is_of_the_pages_looked_at(num_pages: list[int], max_pages: int) -> None:
-    """Every page of an empty pool is faulty, so that the flags show which were looked at."""
-    table = torch.zeros(len(num_pages), max_pages, dtype=torch.int64)
-    lengths, domains = ints(num_pages), torch.zeros(len(num_pages), dtype=torch.int64)
-    faulty = tag_check.faulty_pages(ints([0]), table, table, domains, lengths)
-    assert int(tag_check.count_pages(lengths, max_pages)) == int(faulty.sum())
-
-
 @pytest.mark.parametrize("page", [page for page in FAR if page != 1] + [2, 3])
 def test_a_page_outside_of_the_pool(page: int) -> None:
     """Though each page there is be the row's: what lies outside isn't taken for the nearest."""
@@ -96,6 +86,12 @@ def test_a_page_outside_of_the_pool(page: int) -> None:
 @pytest.mark.parametrize("slot", [*FAR, PAGE_SIZE - 1, 2 * PAGE_SIZE])
 def test_a_slot_outside_of_the_pool(slot: int) -> None:
     assert slots(replace(one_page(), slots=[slot])) == [True]
+
+
+@pytest.mark.parametrize("number", [number for number in FAR if not 0 <= number < PAGE_SIZE])
+def test_a_row_or_a_position_that_the_step_does_not_have(number: int) -> None:
+    assert slots(replace(one_page(), positions=[number])) == [True]
+    assert slots(replace(one_page(), token_rows=[number])) == [True]
 
 
 def test_a_page_of_the_pool_that_is_not_the_rows() -> None:
