@@ -156,8 +156,13 @@ class Engine(Protocol):
     tokenizer: Tokenizer
     max_context_tokens: int  # prompt and answer of one request together
 
+    @property
+    def retirement(self) -> str:
+        """Why this engine should be drained and replaced; "" while it needn't be."""
+        ...
+
     def add(self, request: Request) -> None:
-        """Queue a request. Raises RequestRefused if it can never run."""
+        """Queue a request. Raises RequestRefused if it can never run, or EngineRetiring."""
         ...
 
     def abort(self, request_id: str) -> None:

@@ -16,6 +16,7 @@ from engines.api import (
     ContextLengthExceeded,
     EngineFacts,
     EngineFailed,
+    EngineRetiring,
     EngineSpec,
     FinishReason,
     KvIntegrityAbort,
@@ -87,7 +88,8 @@ class Running:
 @dataclass(slots=True)
 class FakeEngine:
     """See the module. `step_s` is how long a step takes. With `faults`, prompts that begin with
-    `integrity`, `engine` (the engine fails) or `exit` (the process ends) end as they say.
+    `integrity`, `engine` (the engine fails) or `exit` (the process ends) end as they say; one that
+    begins with `retire` is answered, and has the engine ask to be replaced.
 
     A start takes `start_s`, holds `held_bytes` of real memory, and fails while `fail_file` exists.
     """
@@ -104,6 +106,7 @@ class FakeEngine:
     _cache: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
     _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     _held: bytes = b""
+    _retirement: str = ""
 
     def __post_init__(self) -> None:
         time.sleep(self.start_s)
@@ -111,8 +114,15 @@ class FakeEngine:
             raise EngineFailed(f"told to fail by {self.fail_file}")
         self._held = b"\1" * self.held_bytes  # not zeros, which would take no memory
 
+    @property
+    def retirement(self) -> str:
+        """See engines.api.Engine."""
+        return self._retirement
+
     def add(self, request: Request) -> None:
         """See engines.api.Engine."""
+        if self._retirement:
+            raise EngineRetiring(f"this engine is being replaced: {self._retirement}")
         if not request.prompt:
             raise RequestRefused("the prompt is empty")
         if not all(0 <= token <= 255 for token in request.prompt):
@@ -161,6 +171,8 @@ class FakeEngine:
             raise EngineFailed("told to fail")
         if prompt.startswith(b"exit"):
             os._exit(9)
+        if prompt.startswith(b"retire"):
+            self._retirement = "told to retire"
 
     def _admit(self, request: Request) -> int:
         pages = [request.prompt[:end] for end in range(PAGE_SIZE, len(request.prompt), PAGE_SIZE)]

@@ -64,6 +64,8 @@ class ModelView(Struct, frozen=True, kw_only=True):
     failures: int = 0  # in a row
     reason: str = ""  # of the last failure, or what it waits for
     retry_at: float = 0.0  # unix seconds: when a host is tried again; 0: nothing holds it back
+    retirement: str = ""  # why a host last asked to be replaced, until a restart by hand
+    retired_at: float = 0.0  # unix seconds: when it did
 
 
 class Hosts(Struct, frozen=True, kw_only=True):

@@ -152,6 +152,8 @@ class PoolModel(Struct, frozen=True):
     failures: int = 0
     reason: str = ""
     retry_at: float = 0.0
+    retirement: str = ""  # why a host was replaced before its time
+    retired_at: float = 0.0
     is_down: bool = False  # an attached server
     failed_at: float | None = None  # when it was `reason`
 
@@ -172,6 +174,7 @@ class Host(Struct, frozen=True):
     pid: int
     in_flight: int
     rss_bytes: int
+    reason: str = ""  # why it drains
 
 
 class Hosts(Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import click
@@ -72,7 +73,7 @@ def as_text(models: list[PoolModel], hosts: list[Host], now: float) -> str:
 
 
 MODEL_HEADING = ("MODEL", "STATE", "HOSTS", "RUNNING", "WAITING", "FAILURES", "WHY")
-HOST_HEADING = ("HOST", "MODEL", "STATE", "FOR", "PID", "RUNNING", "MEMORY")
+HOST_HEADING = ("HOST", "MODEL", "STATE", "FOR", "PID", "RUNNING", "MEMORY", "WHY")
 
 
 def model_row(model: PoolModel, now: float) -> tuple[str, ...]:
@@ -80,7 +81,6 @@ def model_row(model: PoolModel, now: float) -> tuple[str, ...]:
     if model.state == "attached":
         nothing = (NOTHING,) * 4
         return (model.id, "down" if model.is_down else "attached", *nothing, _server(model, now))
-    again = model.retry_at - now
     return (
         model.id,
         model.state.replace("_", " "),
@@ -88,9 +88,19 @@ def model_row(model: PoolModel, now: float) -> tuple[str, ...]:
         str(model.in_flight),
         str(model.waiting),
         str(model.failures),
-        cut(clean(model.reason), MAX_REASON_LEN)
-        + (f" (again in {span(again)})" if again > 0 else ""),
+        "; ".join(_why(model, now)),
     )
+
+
+def _why(model: PoolModel, now: float) -> Iterator[str]:
+    """What an operator should know of a model's hosts."""
+    again = model.retry_at - now
+    if model.reason:
+        retry = f" (again in {span(again)})" if again > 0 else ""
+        yield cut(clean(model.reason), MAX_REASON_LEN) + retry
+    if model.retirement:
+        reason = cut(clean(model.retirement), MAX_REASON_LEN)
+        yield f"a host was replaced {span(now - model.retired_at)} ago: {reason}"
 
 
 def _server(model: PoolModel, now: float) -> str:
@@ -111,4 +121,5 @@ def host_row(host: Host, now: float) -> tuple[str, ...]:
         str(host.pid or NOTHING),
         str(host.in_flight),
         amount(host.rss_bytes),
+        cut(clean(host.reason), MAX_REASON_LEN),
     )

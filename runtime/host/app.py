@@ -36,7 +36,8 @@ from runtime.host.wire import (
 )
 from runtime.wire import DONE, REQUEST_ID, prompt_comment
 
-STATUS = {"kv_integrity_abort": 503, "engine_failed": 503}  # of an engine's errors; else 500
+# of an engine's errors; else 500
+STATUS = {"kv_integrity_abort": 503, "engine_failed": 503, "draining": 503}
 LARGE_CHARS = 64 * 1024  # texts of this size are encoded one at a time
 JSON = [(b"content-type", b"application/json")]
 SSE = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
@@ -77,8 +78,15 @@ class Host:
         if self.thread.failed.is_set():
             return JSONResponse({"state": "failed"}, 503)
         state, traffic = "draining" if self.draining else "ready", self.traffic
-        counts = {"in_flight": traffic.running, "waiting": self.thread.waiting}
-        return JSONResponse({"state": state, **counts, "idle_s": round(traffic.idle_s, 3)})
+        return JSONResponse(
+            {
+                "state": state,
+                "retirement": self.thread.retirement,
+                "in_flight": traffic.running,
+                "waiting": self.thread.waiting,
+                "idle_s": round(traffic.idle_s, 3),
+            }
+        )
 
     async def stats(self, _: HttpRequest) -> Response:
         """The engine's counters."""

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 import structlog
@@ -34,7 +35,10 @@ GONE = "the engine has failed and is being replaced"
 
 
 class EngineThread:
-    """One engine, one thread, many answers. `failed` is set once the engine can't go on."""
+    """One engine, one thread, many answers. `failed` is set once the engine can't go on.
+
+    `retirement` is why the engine wants to be replaced, as of its last step; "" while it doesn't.
+    """
 
     def __init__(self, build: Callable[[], Engine]) -> None:
         self._build = build
@@ -44,8 +48,13 @@ class EngineThread:
         self._is_over = False  # no command will ever run again
         self._answers: dict[str, asyncio.Queue[Output]] = {}
         self._unbegun: set[str] = set()  # of them, those that the engine hasn't admitted
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        # with what is bound for log lines: which host and which model
+        context = copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._run,), name="engine", daemon=True
+        )
         self.failed = asyncio.Event()
+        self.retirement = ""
 
     async def start(self) -> Engine:
         """Build the engine in its thread and return it (only its constants may be read)."""
@@ -55,7 +64,7 @@ class EngineThread:
         return await asyncio.wrap_future(self._built)
 
     async def submit(self, request: Request) -> None:
-        """Queue a request. Raises RequestRefused, or EngineFailed if the engine is gone."""
+        """Queue a request. Raises RequestRefused, EngineRetiring, or EngineFailed if it is gone."""
         if request.id in self._answers:
             raise RequestRefused(f"request id {request.id!r} is running already")
         self._answers[request.id] = asyncio.Queue()
@@ -148,6 +157,7 @@ class EngineThread:
                 command(engine)
             if engine.has_work():
                 outputs = engine.step()
+                self.retirement = engine.retirement
                 if outputs:
                     self._loop.call_soon_threadsafe(self._deliver, outputs)
 

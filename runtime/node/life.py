@@ -52,6 +52,7 @@ class HostLife:
         self._killer: asyncio.TimerHandle | None = None
         self.began = time.monotonic()
         self.ready_at: float | None = None  # monotonic
+        self.retirement = ""  # why its engine wants to be replaced, as it said last
         self.view = HostView(
             id=spec.id,
             model=spec.model,
@@ -165,6 +166,9 @@ class HostLife:
         """New figures are no new version: who wants them asks."""
         rss = resident_bytes(self.view.pid)
         self.view = structs.replace(self.view, rss_bytes=rss, in_flight=found.in_flight)
+        if found.retirement and not self.retirement:
+            self.retirement = found.retirement
+            self._around.changed()  # its pool has to decide
 
     def _show(self, state: HostState, **changes: object) -> None:
         self.view = structs.replace(self.view, state=state, since=time.time(), **changes)

@@ -23,9 +23,10 @@ from runtime.node.board import ACKNOWLEDGE_S, Board
 from runtime.node.demand import Demands
 from runtime.node.life import Surroundings
 from runtime.node.machine import memory_for_hosts
-from runtime.node.pool import Pool, Recipe, Terms
+from runtime.node.pool import Pool
 from runtime.node.scaling import Load, Policy
 from runtime.node.sharing import share
+from runtime.node.terms import Recipe, Terms
 from runtime.node_wire import Hosts
 from runtime.settings import Settings, child_environment
 from runtime.tls.listener import bind

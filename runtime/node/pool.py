@@ -10,51 +10,29 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
-from runtime.config.sections import HostSettings
 from runtime.host.process import HostSpec
 from runtime.node.failures import Failures
 from runtime.node.life import HostLife, Surroundings
 from runtime.node.scaling import (
     HEALTHY_S,
     Load,
-    Policy,
     Slack,
     hosts_needed,
     hosts_to_stop,
     slack_after,
 )
 from runtime.node.sharing import Ask, Holder
+from runtime.node.terms import Recipe, Terms
 from runtime.node_wire import HostState, ModelState, ModelView
 
 log = structlog.get_logger()
 
 IDLE, REPLACED, REMOVED, STOPPING = "idle", "replaced", "removed", "the node stops"
 LINGER_S = 5.0  # after a model's removal, for gateways to hear of it
-
-
-class Recipe(NamedTuple):
-    """What a host is made by: hosts of equal recipes are the same."""
-
-    engine: str
-    path: str
-    options: dict[str, Any]
-    default_max_tokens: int
-    restarts: int = 0  # raised to have all hosts replaced
-
-
-class Terms(NamedTuple):
-    """What a configuration says of one model's hosts."""
-
-    recipe: Recipe
-    policy: Policy
-    bytes: int  # that one host takes
-    settings: HostSettings
-    patience_s: float  # what runs on a host that goes may take so long
-    misfit: str = ""  # why it can never have a host
 
 
 class Kept(NamedTuple):
@@ -90,6 +68,7 @@ class Pool:
         self._asking_since: float | None = None
         self._lacks_memory = False
         self._state = ModelState.COLD  # as last told
+        self._retirement = ("", 0.0)  # why a host last asked to be replaced, and when: unix seconds
 
     def adopt(self, terms: Terms) -> None:
         """Follow a new configuration. Hosts that it makes otherwise will be replaced."""
@@ -114,7 +93,8 @@ class Pool:
         return is_last and not (self.load.waiting or self._kept)
 
     def restart(self) -> None:
-        """Forget failures, and have every host replaced."""
+        """Forget failures and why hosts asked to be replaced, and have every host replaced."""
+        self._retirement = ("", 0.0)
         recipe = self.terms.recipe
         self.terms = self.terms._replace(recipe=recipe._replace(restarts=recipe.restarts + 1))
         self._failures.clear()
@@ -154,6 +134,8 @@ class Pool:
             failures=self._failures.count,
             reason=self.terms.misfit or self._failures.reason,
             retry_at=round(time.time() + left_s, 1) if left_s > 0 else 0.0,
+            retirement=self._retirement[0],
+            retired_at=self._retirement[1],
         )
 
     def settle(self, now: float) -> None:
@@ -161,6 +143,7 @@ class Pool:
         for kept in self._live():
             if kept.life.ready_at and now - kept.life.ready_at >= HEALTHY_S:
                 self._failures.forgive(kept.life.ready_at)
+        self._retire_unfit(now)
         self._stop_idle(now)
         self._stop_replaced()
         self._failures.holds_back(now)
@@ -260,6 +243,19 @@ class Pool:
         still = max(1, self._needed()) - sum(map(_is_ready, current))
         self._retire(outdated[max(0, still) :], REPLACED)
 
+    def _retire_unfit(self, now: float) -> None:
+        """Hosts whose engine takes no new request: they drain at once, and others take over."""
+        for kept in self._live():
+            life, reason = kept.life, kept.life.retirement
+            if not reason:
+                continue
+            self._retirement = (reason, round(time.time(), 1))
+            log.error("host_retires", host=life.spec.id, model=self.model, reason=reason)
+            self._retire([kept], reason)
+            lived_s = now - (life.ready_at or now)
+            if self._failures.note_retirement(reason, lived_s, now, self.terms.settings):
+                self._tell_failure(life, reason)
+
     def _retire(self, hosts: list[Kept], reason: str) -> None:
         for kept in hosts:
             kept.life.retire(reason, self.terms.patience_s)
@@ -273,7 +269,7 @@ class Pool:
         self._kept = [kept for kept in self._kept if kept.life is not life]
         if reason:
             self._note_failure(life, reason)
-        elif life.ready_at:
+        elif life.ready_at and not life.retirement:
             self._failures.forgive(life.ready_at)  # it did all that was asked of it
         self._around.changed()
 
@@ -281,7 +277,10 @@ class Pool:
         now = time.monotonic()
         lived_s = now - life.ready_at if life.ready_at else 0.0
         self._failures.note(reason, lived_s, now, self.terms.settings)
-        retry_in_s = round(self._failures.retry_at - now, 2)
+        self._tell_failure(life, reason)
+
+    def _tell_failure(self, life: HostLife, reason: str) -> None:
+        retry_in_s = round(self._failures.retry_at - time.monotonic(), 2)
         log.warning("host_ended", host=life.spec.id, reason=reason, retry_in_s=retry_in_s)
         if self._failures.has_failed:
             log.error("model_failed", model=self.model, reason=reason, retry_in_s=retry_in_s)

@@ -14,6 +14,7 @@ class Health(Struct, frozen=True, kw_only=True):
     """What a host says of itself."""
 
     state: str  # ready, draining, failed
+    retirement: str = ""  # why its engine takes no new request, and wants to be replaced
     in_flight: int = 0  # answers that aren't ended
     waiting: int = 0  # of them, those that the engine hasn't begun
     idle_s: float = 0.0  # since when it has had none

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import structlog
 
 from engines.api import (
     ContextLengthExceeded,
     Engine,
     EngineFailed,
+    EngineRetiring,
     FinishReason,
     KvIntegrityAbort,
     Output,
@@ -245,3 +247,34 @@ async def test_close_ends_the_thread_and_closes_the_engine() -> None:
     async with driven(Closing()) as thread:
         await thread.submit(request("a", max_tokens=8000))
     assert closed.is_set()
+
+
+async def test_an_engine_that_wants_to_be_replaced_is_noticed_and_takes_nothing_new() -> None:
+    """What runs goes on to its end."""
+    async with driven(FakeEngine(faults=True)) as thread:
+        await thread.submit(request("a", b"retire", 500))
+        await thread.submit(request("b", b"longer", 500))
+        answers = await asyncio.gather(collect(thread, "a"), collect(thread, "b"))
+        assert [outputs[-1].finish for outputs in answers] == [FinishReason.LENGTH] * 2
+        assert thread.retirement == "told to retire"
+        with pytest.raises(EngineRetiring):
+            await thread.submit(request("c"))
+        assert not thread.failed.is_set()
+
+
+async def test_what_an_engine_logs_names_its_host_and_model() -> None:
+    """The engine has a thread of its own, which knows what was bound where it was made."""
+
+    class Telling(FakeEngine):
+        def step(self) -> list[Output]:
+            seen.append(structlog.contextvars.get_contextvars())
+            return super().step()
+
+    seen: list[dict[str, object]] = []
+    with structlog.contextvars.bound_contextvars(host="host-1", model="echo"):
+        thread = EngineThread(lambda: as_engine(Telling()))
+    await thread.start()
+    await thread.submit(request("a"))
+    await collect(thread, "a")
+    await asyncio.to_thread(thread.close)
+    assert seen[0] == {"host": "host-1", "model": "echo"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.config.sections import HostSettings
-from runtime.node.failures import Failures
+from runtime.node.failures import REPEATS_S, Failures
 
 SETTINGS = HostSettings(
     backoff_first_s=1, backoff_max_s=3, max_failures=4, retry_failed_s=100
@@ -57,3 +57,20 @@ def test_clearing_forgets_everything() -> None:
     failures = failed(4)
     failures.clear()
     assert (failures.count, failures.reason, failures.holds_back(0)) == (0, "", False)
+
+
+def test_a_host_that_asks_to_be_replaced_is_no_failure_unless_the_next_does_soon() -> None:
+    failures = Failures()
+    assert not failures.note_retirement("another domain's page", 9, 100, SETTINGS)
+    assert (failures.count, failures.holds_back(100)) == (0, False)
+    assert not failures.note_retirement("another domain's page", 9, 100 + REPEATS_S, SETTINGS)
+    assert failures.note_retirement("another domain's page", 9, 101 + REPEATS_S, SETTINGS)
+    assert (failures.count, failures.reason) == (1, "another domain's page")
+    assert failures.holds_back(101 + REPEATS_S)
+
+
+def test_hosts_that_all_ask_to_be_replaced_at_once_have_failed() -> None:
+    failures = Failures()
+    for _ in range(1 + SETTINGS.max_failures):
+        failures.note_retirement("another domain's page", 9, 100, SETTINGS)
+    assert failures.has_failed

@@ -318,3 +318,16 @@ async def test_many_answers_at_once_don_t_mix(tmp_path: Path) -> None:
         bodies = [PROMPT | {"prompt": prompt, "max_tokens": 15} for prompt in prompts]
         answers = await asyncio.gather(*(post(host, COMPLETIONS, body) for body in bodies))
         assert [body["choices"][0]["text"] for _, body in answers] == prompts
+
+
+async def test_a_host_whose_engine_retires_says_so_and_refuses_as_one_that_drains(
+    host: RunningHost,
+) -> None:
+    """Before anything of an answer has left: so it is asked of another host."""
+    await post(host, COMPLETIONS, PROMPT | {"prompt": "retire"})
+    health = (await host.client.get("/health")).json()
+    assert (health["state"], health["retirement"]) == ("ready", "told to retire")
+    for stream in (False, True):
+        status, body = await post(host, COMPLETIONS, PROMPT | {"stream": stream})
+        assert (status, body["error"]["code"]) == (503, "draining")
+        assert body["error"]["type"] == "server_error"

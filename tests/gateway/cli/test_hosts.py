@@ -59,3 +59,15 @@ def test_an_attached_server_s_last_trouble_is_told_with_its_age(is_down: bool, s
     line = as_text([model], [], 1000).splitlines()[1]
     assert line.split()[1] == state
     assert line.endswith("http://far.example/v1: Connection refused (1 min ago)")
+
+
+def test_a_host_that_asked_to_be_replaced_and_its_model_say_why() -> None:
+    """The model still does when the host is long gone."""
+    why = "a request was about to read a page of another domain"
+    model = ModelView(id="echo", state=ModelState.READY, retirement=why, retired_at=940)
+    host = HostView(id="host-1", model="echo", state=HostState.DRAINING, reason=why)
+    lines = told([model], [host])
+    assert lines[1].endswith(f"a host was replaced 1 min ago: {why}")
+    assert lines[5].endswith(why)
+    failing = ModelView(id="echo", state=ModelState.READY, reason="x", retirement=why)
+    assert "x; a host was replaced" in told([failing], [])[1]
