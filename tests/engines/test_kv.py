@@ -102,6 +102,12 @@ def test_memory_that_holds_no_two_pages_is_refused_by_the_option() -> None:
         cache(num_pages=1)
 
 
+def test_memory_that_the_machine_hasn_t_is_refused_by_the_option() -> None:
+    """More than fits into any address space."""
+    with pytest.raises(UnsupportedError, match=r"'kv_memory_bytes': no 11258\d+ bytes: "):
+        KvCache(MODEL, EngineConfig(kv_memory_bytes=1 << 50))
+
+
 def test_memory_made_for_another_pool_is_refused() -> None:
     """Its pages would lie elsewhere."""
     with pytest.raises(ValueError, match="instead of"):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engines.embedded.kv import Scales
-from engines.embedded.kv.codecs import Fp8, to_e4m3
+from engines.embedded.kv.codecs import AT_ONCE, Fp8, to_e4m3
 
 NAN = (0x7F, 0xFF)
 SCALES = [1.0, 0.0233, 0.004]
@@ -61,6 +61,15 @@ def test_every_code_is_read_as_its_value(dtype: torch.dtype) -> None:
     k, _ = decoded(codes, dtype)
     assert k.dtype == dtype
     torch.testing.assert_close(k.double(), expected[codes.long()], rtol=0, atol=0, equal_nan=True)
+
+
+def test_more_codes_than_are_looked_up_at_once_are_read_alike() -> None:
+    """Over the seams, and with a last part that isn't full."""
+    codes = torch.arange(2 * AT_ONCE + 6).to(torch.uint8)
+    values = torch.tensor([value_of(code) for code in range(256)])
+    k, v = decoded(codes, torch.float32)
+    torch.testing.assert_close(k, values[codes.long()], rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(v, k * 2, rtol=0, atol=0, equal_nan=True)
 
 
 def test_every_value_is_stored_as_its_code() -> None:

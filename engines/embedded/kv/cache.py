@@ -45,7 +45,7 @@ class KvCache:
                 f"{self.page_bytes} bytes; at least 2 are needed"
             )
         size = (self.num_pages + self.num_canaries) * self.page_bytes
-        self.memory = memory or SharedMemory.create(size)
+        self.memory = memory or _new_memory(size)
         if self.memory.size != size:
             raise ValueError(f"KV memory of {self.memory.size} bytes instead of {size}")
         scales = scales or Scales.unit(model.num_layers)
@@ -100,6 +100,13 @@ class KvCache:
         (4096), as with heads of 64 or 128 and pages of 16 tokens it is.
         """
         return self.memory.data[page * self.page_bytes : (page + 1) * self.page_bytes]
+
+
+def _new_memory(size: int) -> SharedMemory:
+    try:
+        return SharedMemory.create(size)
+    except OSError as error:
+        raise UnsupportedError(f"option 'kv_memory_bytes': no {size} bytes: {error}") from error
 
 
 def _codec(engine: EngineConfig, scales: Scales) -> Codec:

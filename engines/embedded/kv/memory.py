@@ -1,7 +1,8 @@
 """The memory under the pages: bytes without a name, which a second process can map and fill.
 
 A memfd: no file in /dev/shm, and gone with its last holder. It is left out of core dumps, since KV
-tells as much as the text it was computed from. What nobody touched takes no memory.
+tells as much as the text it was computed from (what attention gathers of it for a moment is in a
+dump, though). What nobody touched takes no memory.
 """
 
 from __future__ import annotations
