@@ -114,6 +114,51 @@ class Stats:
     integrity_aborts: int = 0
     integrity_aborts_streamed: int = 0  # of them, those whose first token had left
     scrubbed: Mapping[str, int] = field(default_factory=dict)  # what was looked at, and found
+    limbo_age_s: float = 0.0  # of the page that has been given up longest, and isn't free yet
+    retirement: str = ""  # see Engine.retirement
+
+
+@dataclass(frozen=True, slots=True)
+class DomainPages:
+    """The pages of one domain, which is told by its first letters alone.
+
+    Ages are seconds since a page came into its state.
+    """
+
+    domain: str
+    pages: Mapping[str, int]  # state -> count
+    youngest_s: float
+    oldest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PageMap:
+    """Where the pages of a pool are at one moment: states and owners, never content.
+
+    `states` has a letter a page, the first of its state's name; `owners` a number a page, the place
+    of its domain in `domains`, or -1. Pages are in the order of their numbers, from 1.
+    """
+
+    page_size: int  # tokens
+    pages: Mapping[str, int]  # state -> count
+    states: str
+    owners: Sequence[int]
+    domains: Sequence[DomainPages]
+    pinned: int  # pages that a transfer may still touch
+    limbo_age_s: float  # of the page that has been given up longest, and isn't free yet
+    launched_step: int
+    completed_step: int
+    generation: int  # how many tags there have been
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """A fault that can be planted in an engine, and the layer that must notice it."""
+
+    kind: str
+    number: str
+    layer: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +221,10 @@ class Engine(Protocol):
         ...
 
     def stats(self) -> Stats: ...
+
+    def pages(self) -> PageMap | None:
+        """Every page of its pool, as of now; None if it has none."""
+        ...
 
     def close(self) -> None: ...
 

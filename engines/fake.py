@@ -22,6 +22,7 @@ from engines.api import (
     KvIntegrityAbort,
     Message,
     Output,
+    PageMap,
     Request,
     RequestRefused,
     Stats,
@@ -187,7 +188,11 @@ class FakeEngine:
     def stats(self) -> Stats:
         """See engines.api.Engine."""
         counts: dict[str, Any] = dict(self._counts)
-        return Stats(running=len(self._requests), **counts)
+        return Stats(running=len(self._requests), retirement=self._retirement, **counts)
+
+    def pages(self) -> PageMap | None:
+        """See engines.api.Engine: it keeps nothing in pages."""
+        return None
 
     def close(self) -> None:
         """See engines.api.Engine."""

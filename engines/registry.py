@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from engines.api import Engine, EngineFacts, EngineSpec
+from engines.api import Engine, EngineFacts, EngineSpec, FaultKind
 
 FACTORIES = {
     "embedded": "engines.embedded.engine:create",
@@ -30,6 +30,9 @@ FACTS = {
 }
 INJECTORS = {
     "embedded": "engines.embedded.faults:plant",
+}
+FAULT_KINDS = {
+    "embedded": "engines.embedded.faults:kinds",
 }
 
 
@@ -64,6 +67,14 @@ def plant_fault(name: str, engine: Engine, kind: str) -> str:
     """
     plant: Callable[[Engine, str], str] = _named(INJECTORS[name])
     return plant(engine, kind)
+
+
+def fault_kinds(name: str) -> list[FaultKind]:
+    """The faults that can be planted in an engine; none for one that has no way to."""
+    if name not in FAULT_KINDS:
+        return []
+    kinds: Callable[[], list[FaultKind]] = _named(FAULT_KINDS[name])
+    return kinds()
 
 
 def _named(text: str) -> Any:

@@ -18,6 +18,7 @@ from engines.api import (
     EngineSpec,
     KvIntegrityAbort,
     Output,
+    PageMap,
     Request,
     RequestRefused,
     Stats,
@@ -31,6 +32,7 @@ from engines.embedded.incidents import Incidents
 from engines.embedded.kv import LAYOUT, TORCH_DTYPES, KvCache
 from engines.embedded.loader import kv_scales, load, revision
 from engines.embedded.models.llama import Llama
+from engines.embedded.page_map import page_map
 from engines.embedded.pages import PagePool
 from engines.embedded.prefix import KeyScope
 from engines.embedded.public import PublicPrompts
@@ -244,7 +246,13 @@ class EmbeddedEngine:
             tag_mismatches=sum(self.incidents.mismatches.values()),
             mismatches={"/".join(key): n for key, n in self.incidents.mismatches.items()},
             scrubbed=asdict(scrubber.counted) if scrubber else {},
+            limbo_age_s=self.pool.limbo_age_s,
+            retirement=self.retirement,
         )
+
+    def pages(self) -> PageMap:
+        """Where every page is."""
+        return page_map(self.pool, self._page_size)
 
     def close(self) -> None:
         """Give the memory back. A step afterwards raises EngineFailed."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engines.api import Engine, EngineError
+from engines.api import Engine, EngineError, FaultKind
 from engines.embedded import tags
 from engines.embedded.batch import Batch
 from engines.embedded.engine import EmbeddedEngine
@@ -226,6 +226,14 @@ FAULTS = {
     "change-weights": Fault("F27", "content key", change_weights),
     "disable-check": Fault("F29", "coverage", disable_check),
 }
+
+
+def kinds() -> list[FaultKind]:
+    """All there are, in words."""
+    return [
+        FaultKind(kind, fault.number, fault.layer, str(fault.plant.__doc__).splitlines()[0])
+        for kind, fault in FAULTS.items()
+    ]
 
 
 def plant(engine: Engine, kind: str) -> str:

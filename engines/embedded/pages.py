@@ -9,6 +9,7 @@ FREE only when its bytes are wiped.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
@@ -65,11 +66,15 @@ class PagePool:
     """`num_pages` pages, the null page included. `wipe` zeroes the bytes of the pages named."""
 
     def __init__(
-        self, num_pages: int, wipe: Callable[[list[int]], None] = lambda pages: None
+        self,
+        num_pages: int,
+        wipe: Callable[[list[int]], None] = lambda pages: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         assert num_pages > 1, "a pool needs a page beside the null page"
         self.num_pages = num_pages
         self.wipe = wipe
+        self.clock = clock
         self.lock = threading.RLock()
         self.domains = Domains()
         self.tags = np.zeros(num_pages, np.uint64)
@@ -78,6 +83,7 @@ class PagePool:
         self.pins = np.zeros(num_pages, np.int32)  # transfers that may still touch the page
         self.owners = np.full(num_pages, NOBODY, np.int64)  # serial of the seq that may write
         self.last_steps = np.zeros(num_pages, np.int64)  # the last step that may touch the page
+        self.moved_at = np.full(num_pages, clock())  # when the page came into its state
         self.completed_step = 0
         self.launched_step = 0
         self.events: deque[Event] = deque(maxlen=EVENTS)
@@ -99,6 +105,17 @@ class PagePool:
     def num_retiring(self) -> int:
         """Pages that will be free once their fences have passed."""
         return len(self._retiring)
+
+    @property
+    def limbo_age_s(self) -> float:
+        """Since when the page that was given up first waits for its fence; 0 if none waits."""
+        with self.lock:
+            return self.clock() - float(self.moved_at[self._retiring[0]]) if self._retiring else 0.0
+
+    @property
+    def generation(self) -> int:
+        """How many tags there have been."""
+        return self._generation
 
     @property
     def is_spent(self) -> bool:
@@ -236,6 +253,7 @@ class PagePool:
         before = State(self.states[page])
         assert after in MOVES[before], f"page {page} can't go from {before.name} to {after.name}"
         self.states[page] = after
+        self.moved_at[page] = self.clock()
         if domain_slot is not None:
             self._retag(page, domain_slot)
         self.events.append(Event(self.launched_step, page, after, int(self.tags[page])))
