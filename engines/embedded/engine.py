@@ -5,6 +5,7 @@ Told prompts as token ids and an opaque domain; never told text, HTTP or tenants
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -37,13 +38,15 @@ from engines.embedded.pages import PagePool
 from engines.embedded.prefix import KeyScope
 from engines.embedded.public import PublicPrompts
 from engines.embedded.runner import Runner
-from engines.embedded.scheduler import Plan, Scheduler
+from engines.embedded.scheduler import Scheduler
 from engines.embedded.scrub import Scrubber
-from engines.embedded.seq import Phase, Seq
+from engines.embedded.seq import Chunk, Phase, Seq
 from engines.embedded.tables import Tables
 from engines.embedded.validate import refuse_unfit
 from engines.embedded.verify import Mismatch, Verifier
 from engines.tokenizer import FolderTokenizer
+
+TRANSFER_POLL_S = 0.001  # while a request waits for nothing but the end of a transfer
 
 
 def create(spec: EngineSpec) -> EmbeddedEngine:
@@ -145,19 +148,21 @@ class EmbeddedEngine:
         """Prepare and launch the next step while the last one runs; then land that one."""
         while len(self._flights) < 1 + self.overlaps and self._launch():
             pass
+        if not self._flights:
+            time.sleep(TRANSFER_POLL_S)
         outputs = self._land(self._flights.popleft()) if self._flights else []
         self._tend()
         return outputs
 
     def _launch(self) -> bool:
         """Send the next step on its way. False if there's nothing to compute."""
-        plan = self.scheduler.schedule()
-        if not plan.chunks:
+        chunks = self.scheduler.schedule()
+        if not chunks:
             return False
         self._num_launched += 1
-        batch = build(plan.chunks, self._page_size)
+        batch = build(chunks, self._page_size)
         self.pool.launch(self._num_launched, batch.touched())
-        self._flights.append(self.runway.launch(self._num_launched, plan, batch))
+        self._flights.append(self.runway.launch(self._num_launched, batch))
         return True
 
     def _land(self, flight: Flight) -> list[Output]:
@@ -172,7 +177,7 @@ class EmbeddedEngine:
         fresh = {chunk.seq: token for chunk, token in landed.tokens.items() if chunk.is_live}
         for chunk in landed.batch.chunks:
             self.scheduler.commit(chunk, fresh.get(chunk.seq))
-        return self._report(flight.plan, fresh)
+        return self._report(flight.batch.chunks, fresh)
 
     def _judge(self, step: int, mismatches: list[Mismatch]) -> None:
         # A row that was aborted or preempted meanwhile had given up its pages: no fault of theirs.
@@ -193,11 +198,11 @@ class EmbeddedEngine:
         else:
             self._count(integrity_aborts=1, integrity_aborts_streamed=int(streamed))
 
-    def _report(self, plan: Plan, fresh: dict[Seq, int]) -> list[Output]:
+    def _report(self, chunks: list[Chunk], fresh: dict[Seq, int]) -> list[Output]:
         """One output for each seq of the step that has news."""
-        # One that failed its first check waits again: it's told, and counted, when it comes back.
-        admitted = [seq for seq in plan.admitted if seq.phase is not Phase.WAITING]
-        first = [seq for seq in admitted if not seq.is_counted]
+        seqs = [chunk.seq for chunk in chunks]
+        # One that has just failed a check or given way is told, and counted, when it comes back.
+        first = [seq for seq in seqs if not seq.is_counted and seq.phase is not Phase.WAITING]
         for seq in first:
             seq.is_counted = True
         self._count(
@@ -207,7 +212,7 @@ class EmbeddedEngine:
             output_tokens=len(fresh),
         )
         outputs = []
-        for seq in (chunk.seq for chunk in plan.chunks):
+        for seq in seqs:
             if self._seqs.get(seq.request.id) is not seq:
                 continue  # aborted meanwhile, or ended by the step before
             if seq.finish is not None:
@@ -216,7 +221,7 @@ class EmbeddedEngine:
                 request_id=seq.request.id,
                 token_ids=(fresh[seq],) if seq in fresh else (),
                 finish=seq.finish,
-                cached_tokens=seq.num_cached if seq in admitted else None,
+                cached_tokens=seq.num_cached if seq in first else None,
                 error=seq.error,
             )
             if output != Output(seq.request.id):

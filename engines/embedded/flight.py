@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engines.embedded.batch import Batch
-from engines.embedded.scheduler import Plan
 from engines.embedded.seq import Chunk, Seq
 from engines.embedded.verify import Mismatch, Verifier
 
@@ -41,7 +40,7 @@ class Flight:
     """A launched step. `land` waits for its end and raises what it raised."""
 
     number: int
-    plan: Plan
+    batch: Batch  # as it was laid out
     result: Future[Landed]
 
     def land(self) -> Landed:
@@ -59,13 +58,13 @@ class Runway:
         self._thread = ThreadPoolExecutor(1, "step") if overlap else None
         self._chosen: dict[Seq, int] = {}  # by the last step
 
-    def launch(self, number: int, plan: Plan, batch: Batch) -> Flight:
+    def launch(self, number: int, batch: Batch) -> Flight:
         """Run a step after those launched before it."""
         if self._thread is not None:
-            return Flight(number, plan, self._thread.submit(self._run, batch))
+            return Flight(number, batch, self._thread.submit(self._run, batch))
         done: Future[Landed] = Future()
         done.set_result(self._run(batch))
-        return Flight(number, plan, done)
+        return Flight(number, batch, done)
 
     def close(self) -> None:
         """Wait for the step that runs; none follows."""

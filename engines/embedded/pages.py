@@ -103,8 +103,13 @@ class PagePool:
 
     @property
     def num_retiring(self) -> int:
-        """Pages that will be free once their fences have passed."""
-        return len(self._retiring)
+        """Pages that will be free once the steps on their way have ended."""
+        return int(((self.states == State.RETIRING) & (self.pins == 0)).sum())
+
+    @property
+    def num_in_transfer(self) -> int:
+        """Pages that come back once their transfers have ended: nobody knows when."""
+        return int(((self.states != State.QUARANTINED) & (self.pins > 0)).sum())
 
     @property
     def limbo_age_s(self) -> float:

@@ -10,19 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from engines.api import EngineFailed, FinishReason, KvIntegrityAbort
 from engines.embedded.seq import Chunk, Phase, Seq
 from engines.embedded.tables import Tables
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One step: what to compute, and which of the seqs have just been admitted."""
-
-    chunks: list[Chunk] = field(default_factory=list)
-    admitted: list[Seq] = field(default_factory=list)
 
 
 class Scheduler:
@@ -51,22 +42,22 @@ class Scheduler:
         elif seq.phase is Phase.RUNNING:
             self._end(seq, FinishReason.ABORT)
 
-    def schedule(self) -> Plan:
+    def schedule(self) -> list[Chunk]:
         """Choose the chunks of one step and allocate the pages that they write."""
         budget = self._max_batch_tokens
-        plan = Plan()
+        chunks: list[Chunk] = []
         scheduled: set[Seq] = set()
         preempted_before = self.num_preempted
-        for seq in self._candidates(plan, preempted_before):
+        for seq in self._candidates(preempted_before):
             num_tokens = min(seq.num_unscheduled, budget)
             if seq.phase is not Phase.RUNNING or not self._make_room(seq, num_tokens, scheduled):
                 continue
-            plan.chunks.append(seq.next_chunk(num_tokens))
+            chunks.append(seq.next_chunk(num_tokens))
             scheduled.add(seq)
             budget -= num_tokens
             if budget == 0:
                 break
-        return plan
+        return chunks
 
     def commit(self, chunk: Chunk, token_id: int | None) -> None:
         """Record a computed chunk, and the token it yielded if it reached the newest one."""
@@ -96,7 +87,7 @@ class Scheduler:
             seq.is_retry = True
             self.waiting.appendleft(seq)
 
-    def _candidates(self, plan: Plan, preempted_before: int) -> Iterator[Seq]:
+    def _candidates(self, preempted_before: int) -> Iterator[Seq]:
         # Two snapshots: what follows changes `running` while this generator is suspended.
         yield from [seq for seq in self.running if seq.num_unscheduled == 1]
         yield from [seq for seq in self.running if seq.num_unscheduled > 1]
@@ -108,8 +99,6 @@ class Scheduler:
                 return
             seq = self.waiting.popleft()
             self.running.append(seq)
-            if not seq.is_resumed:
-                plan.admitted.append(seq)
             yield seq
 
     def _make_room(self, seq: Seq, num_tokens: int, scheduled: set[Seq]) -> bool:
@@ -134,7 +123,8 @@ class Scheduler:
         self.num_preempted += 1
 
     def _check_progress(self) -> None:
-        if not self.running and not self._tables.num_coming:
+        # All that steps and the cache can give back was counted as room already.
+        if not self.running and not self._tables.pool.num_in_transfer:
             raise EngineFailed("quarantined pages leave no room for a request that once fitted")
 
     def _end(self, seq: Seq, finish: FinishReason) -> None:

@@ -54,9 +54,10 @@ class Tables:
         # The newest token is always computed: its logits choose the next one. If its page is cached
         # whole, a copy of that page is written instead, since a shared page never is.
         is_whole = bool(found) and len(found) * self._page_size == len(seq.tokens)
+        if is_whole and not self._fits(seq, found, len(found) - 1):
+            found, is_whole = found[:-1], False  # no room for both: the page is computed again
         shared, copied = (found[:-1], found[-1]) if is_whole else (found, None)
-        need = self.num_pages(len(seq.tokens) + 1) - len(shared)
-        if need + self._num_open > self._room() - self.prefix.num_unheld(found):
+        if not self._fits(seq, found, len(shared)):
             return False
         if not all(self._find_slot(domain) for domain in self._domains(seq)):
             return False
@@ -85,9 +86,8 @@ class Tables:
         """A live chunk has been computed: let go of what was copied, seal and index full pages."""
         seq = chunk.seq
         seq.num_computed = chunk.context_len
-        if chunk.source is not None and seq.copied is not None:
-            self.prefix.release(seq.copied)
-            seq.copied = None
+        if chunk.source is not None:
+            self._let_go_of_copied(seq)
         full = seq.num_computed // self._page_size
         for index in range(seq.num_sealed_pages, full):
             page = Page(seq.block_table[index], seq.tags[index])
@@ -149,14 +149,16 @@ class Tables:
             self.prefix.insert(keys[index], page)
 
     def _close(self, seq: Seq, phase: Phase) -> None:
-        if seq.copied is not None:
-            if self._owns(seq, seq.num_shared_pages, seq.copied):
-                self.prefix.release(seq.copied)
-            seq.copied = None
+        self._let_go_of_copied(seq)
         for domain in self._domains(seq):
             self.pool.domains.close(domain)
         self._num_open -= 1
         seq.leave(phase)
+
+    def _let_go_of_copied(self, seq: Seq) -> None:
+        if seq.copied is not None and self._owns(seq, seq.num_shared_pages, seq.copied):
+            self.prefix.release(seq.copied)
+        seq.copied = None
 
     def _cached(self, seq: Seq) -> list[Page]:
         """The leading pages of the seq that are cached, and still hold what was sealed."""
@@ -171,8 +173,11 @@ class Tables:
                 return found[:index]
         return found
 
-    def _room(self) -> int:
-        return self.pool.num_free + self.num_coming
+    def _fits(self, seq: Seq, found: list[Page], num_shared: int) -> bool:
+        """Whether its tokens fit beside the pages found, of which it shares the first ones."""
+        need = self.num_pages(len(seq.tokens) + 1) - num_shared
+        room = self.pool.num_free + self.num_coming - self.prefix.num_unheld(found)
+        return need + self._num_open <= room
 
     def _free_one(self) -> bool:
         """Make sure that a page is free. False: all are held, or not yet out of a step's reach."""

@@ -7,8 +7,8 @@ import pytest
 
 from engines.api import EngineFailed, FinishReason, Request, Sampling
 from engines.embedded.pages import PagePool
-from engines.embedded.scheduler import Plan, Scheduler
-from engines.embedded.seq import Phase, Seq
+from engines.embedded.scheduler import Scheduler
+from engines.embedded.seq import Chunk, Phase, Seq
 from engines.embedded.tables import Tables
 from tests.engines.books import check_books
 
@@ -30,17 +30,17 @@ class Desk:
         self.scheduler.add(seq)
         return seq
 
-    def step(self, token: int = 5) -> Plan:
+    def step(self, token: int = 5) -> list[Chunk]:
         plan = self.scheduler.schedule()
-        for chunk in plan.chunks:
+        for chunk in plan:
             self.scheduler.commit(chunk, token if chunk.samples else None)
         check_books(self.pool, [seq.block_table for seq in self.scheduler.running])
         self.pool.recycle()
         return plan
 
 
-def sizes(plan: Plan) -> list[int]:
-    return [chunk.num_tokens for chunk in plan.chunks]
+def sizes(plan: list[Chunk]) -> list[int]:
+    return [chunk.num_tokens for chunk in plan]
 
 
 def test_a_long_prompt_is_computed_in_chunks() -> None:
@@ -58,7 +58,7 @@ def test_decodes_come_before_prompts() -> None:
     desk.step()
     second = desk.add(40)
     plan = desk.step()
-    assert [(chunk.seq, chunk.num_tokens) for chunk in plan.chunks] == [(first, 1), (second, 15)]
+    assert [(chunk.seq, chunk.num_tokens) for chunk in plan] == [(first, 1), (second, 15)]
 
 
 def test_several_prompts_share_a_step() -> None:
@@ -86,16 +86,16 @@ def test_no_more_than_max_running_are_admitted() -> None:
     desk.step()
     assert [seq.phase for seq in seqs] == [Phase.RUNNING, Phase.RUNNING, Phase.WAITING]
     desk.step()
-    assert desk.step().admitted == [seqs[2]]
+    assert [chunk.seq for chunk in desk.step()] == [seqs[2]]
 
 
 def test_the_newest_gives_way_when_pages_run_out() -> None:
     """Two seqs of 5 pages each start in 8 pages; the newest starts again, and both end."""
     desk = Desk(num_pages=8)
     first, second = desk.add(4, max_tokens=16), desk.add(4, max_tokens=16)
-    assert desk.step().admitted == [first, second]
+    assert [chunk.seq for chunk in desk.step()] == [first, second]
     while first.finish is None:
-        assert not desk.step().admitted  # a second life is no admission
+        desk.step()
     assert desk.scheduler.num_preempted == 1
     while second.finish is None:
         desk.step()
@@ -115,7 +115,7 @@ def test_a_preempted_seq_comes_back_before_those_that_wait() -> None:
     assert list(desk.scheduler.waiting) == [second, third]
     while second.phase is Phase.WAITING:
         plan = desk.step()
-    (chunk,) = [chunk for chunk in plan.chunks if chunk.seq is second]
+    (chunk,) = [chunk for chunk in plan if chunk.seq is second]
     assert (chunk.start, chunk.num_tokens, chunk.samples) == (0, answered, True)
     assert first.finish is FinishReason.LENGTH
 
@@ -126,13 +126,13 @@ def test_nobody_gives_way_for_pages_that_a_step_still_touches() -> None:
     first = desk.add(4, max_tokens=12)
     gone = desk.add(4, max_tokens=4)
     plan = desk.scheduler.schedule()
-    desk.pool.launch(1, np.array([chunk.seq.block_table[0] for chunk in plan.chunks]))
+    desk.pool.launch(1, np.array([chunk.seq.block_table[0] for chunk in plan]))
     desk.scheduler.abort(gone)
-    for chunk in plan.chunks:
+    for chunk in plan:
         desk.scheduler.commit(chunk, 5 if chunk.samples else None)
     for _ in range(8):  # as far as the free pages reach
         desk.step()
-    assert desk.scheduler.schedule().chunks == []
+    assert desk.scheduler.schedule() == []
     assert desk.scheduler.num_preempted == 0
     desk.pool.complete(1)
     while first.finish is None:
@@ -146,7 +146,7 @@ def test_a_step_can_be_scheduled_before_the_last_one_has_ended() -> None:
     plans = [desk.scheduler.schedule() for _ in range(3)]
     assert [sizes(plan) for plan in plans] == [[3], [1], []]
     for plan in plans:
-        for chunk in plan.chunks:
+        for chunk in plan:
             desk.scheduler.commit(chunk, 5)
     assert seq.finish is FinishReason.LENGTH
     assert seq.tokens[-2:] == [5, 5]
@@ -157,8 +157,8 @@ def test_what_was_on_its_way_for_an_ended_seq_is_void() -> None:
     desk = Desk()
     seq = desk.add(3, max_tokens=9)
     first, second = desk.scheduler.schedule(), desk.scheduler.schedule()
-    desk.scheduler.commit(first.chunks[0], EOS)
-    desk.scheduler.commit(second.chunks[0], 7)
+    desk.scheduler.commit(first[0], EOS)
+    desk.scheduler.commit(second[0], 7)
     assert seq.tokens[3:] == [EOS]
     check_books(desk.pool, [])
 
