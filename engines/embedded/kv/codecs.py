@@ -82,7 +82,8 @@ class Fp8:
 def to_e4m3(values: Tensor, scale: float = 1.0) -> Tensor:
     """The codes (uint8) nearest to values / scale, ties to even."""
     divided = values if scale == 1.0 else values.float() / scale
-    # torch's cast makes NaN of what is too large, so it is cut first; NaN passes through clamp.
+    # Whether torch's cast saturates depends on its version and device (2.13 does on a CPU, others
+    # make NaN), so it is cut first. NaN passes through clamp.
     return divided.clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).view(torch.uint8)
 
 
