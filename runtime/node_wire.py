@@ -5,6 +5,8 @@ GET /hosts?after=V&wait_s=S&gateway=ID   Hosts, once they differ from version V,
 PUT /demand/{gateway}                    Demand: what this gateway's requests need, for DEMAND_TTL_S
 POST /models/{model}/restart             forget its failures, and replace its hosts, losing nothing;
                                          answered once the gateways know
+GET /models/{model}/faults               faults that can be planted in its hosts; `dev` alone
+POST /models/{model}/faults/{kind}       plant one in its busiest host
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """HTTP around one engine: what a host answers on its socket.
 
-`/v1/*` needs the gateway's capability and takes the request's domain from it alone. The rest is
-the node's control API; the socket's mode (0600) keeps others out.
+`/v1/*` needs the gateway's capability and takes the request's domain from it alone. The rest is in
+`control`; the socket's mode (0600) keeps others out.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
 from engines.api import ContextLengthExceeded, Engine, EngineError, Request, RequestRefused
 from runtime.capability import CapabilityRefused, Verifier
 from runtime.host.answer import Answer, Piece
-from runtime.host.drain import Traffic
+from runtime.host.control import Control
 from runtime.host.engine_thread import EngineThread
 from runtime.host.wire import (
     AnswerEncoder,
@@ -48,58 +46,33 @@ class Gone(Exception):
 
 
 class Host:
-    """One engine and what its HTTP face needs to know."""
+    """One engine and what its HTTP face needs to know. `faults`: see Control."""
 
     def __init__(
-        self, model: str, engine: Engine, thread: EngineThread, verifier: Verifier, max_tokens: int
+        self,
+        model: str,
+        engine: Engine,
+        thread: EngineThread,
+        verifier: Verifier,
+        max_tokens: int,
+        *,
+        faults: str = "",
     ) -> None:
         self.model = model
         self.engine = engine
         self.thread = thread
         self.verifier = verifier
         self.default_max_tokens = max_tokens
-        self.draining = False
-        self.traffic = Traffic()
+        self.control = Control(model, thread, faults)
         self._one_large = asyncio.Semaphore(1)
 
     def asgi(self) -> Starlette:
         """The whole app. `/v1` is raw ASGI: it is the hot path."""
-        return Starlette(
-            routes=[
-                Route("/health", self.health),
-                Route("/stats", self.stats),
-                Route("/drain", self.drain, methods=["POST"]),
-                Mount("/v1", self.infer),
-            ]
-        )
-
-    async def health(self, _: HttpRequest) -> Response:
-        """200 while the engine can answer."""
-        if self.thread.failed.is_set():
-            return JSONResponse({"state": "failed"}, 503)
-        state, traffic = "draining" if self.draining else "ready", self.traffic
-        return JSONResponse(
-            {
-                "state": state,
-                "retirement": self.thread.retirement,
-                "in_flight": traffic.running,
-                "waiting": self.thread.waiting,
-                "idle_s": round(traffic.idle_s, 3),
-            }
-        )
-
-    async def stats(self, _: HttpRequest) -> Response:
-        """The engine's counters."""
-        return JSONResponse(dataclasses.asdict(await self.thread.stats()))
-
-    async def drain(self, _: HttpRequest) -> Response:
-        """Take no new request; those that run go on."""
-        self.draining = True
-        return JSONResponse({"in_flight": self.thread.in_flight})
+        return Starlette(routes=[*self.control.routes(), Mount("/v1", self.infer)])
 
     async def infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """POST /v1/chat/completions and /v1/completions."""
-        with self.traffic:
+        with self.control.traffic:
             await self._infer(scope, receive, send)
 
     async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,7 +101,7 @@ class Host:
     ) -> None:
         """Run the request, as a stream or whole."""
         try:
-            if self.draining:
+            if self.control.draining:
                 await _send_json(send, 503, error_object("draining", "this host is draining"))
                 return
             ask = await self._admit(wire, domain, name, chat)

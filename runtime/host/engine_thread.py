@@ -22,6 +22,7 @@ from engines.api import (
     EngineFailed,
     FinishReason,
     Output,
+    PageMap,
     Request,
     RequestRefused,
     Stats,
@@ -93,6 +94,16 @@ class EngineThread:
     async def stats(self) -> Stats:
         """The engine's own counters, read between two steps. Raises EngineFailed."""
         return await self._ask(lambda engine: engine.stats())
+
+    async def pages(self) -> PageMap | None:
+        """Where its pages are, between two steps; None if it has none. Raises EngineFailed."""
+        return await self._ask(lambda engine: engine.pages())
+
+    async def plant(self, fault: Callable[[Engine], str]) -> str:
+        """Do something to the engine that no engine should meet. Raises EngineError."""
+        done = await self._ask(fault)
+        log.warning("fault_planted", done=done)
+        return done
 
     @property
     def in_flight(self) -> int:

@@ -56,6 +56,7 @@ class HostSpec(Struct, frozen=True, kw_only=True):
     default_max_tokens: int
     options: dict[str, Any] = {}
     log_level: str = "info"
+    dev: bool = False  # made by `bulkhead dev`: faults may be planted in its engine
     remote: Remote | None = None
 
 
@@ -108,7 +109,8 @@ async def serve(spec: HostSpec, pipe: int) -> int:
         say(pipe, Ready(ready=False, reason=f"{type(fault).__name__}: {fault}"))
         return 1
     verifier = Verifier(spec.public_keys, spec.model)
-    host = Host(spec.model, engine, thread, verifier, spec.default_max_tokens)
+    faults = spec.engine if spec.dev else ""
+    host = Host(spec.model, engine, thread, verifier, spec.default_max_tokens, faults=faults)
     listeners = [Listener(_server(host), listen(Path(spec.socket)))]
     if spec.remote and tls:
         sock = bind(spec.remote.host, 0)
@@ -159,9 +161,9 @@ async def _serve_until_told(
     say(pipe, Ready(ready=True, port=remote[0].sock.getsockname()[1] if remote else 0))
     await asyncio.wait((serving, told, failed), return_when=asyncio.FIRST_COMPLETED)
     broken = host.thread.failed.is_set()
-    host.draining = True
+    host.control.draining = True
     gone = asyncio.ensure_future(_gone(stdin, told))
-    ended = asyncio.ensure_future(drained(listeners[0].server, spec.socket, host.traffic))
+    ended = asyncio.ensure_future(drained(listeners[0].server, spec.socket, host.control.traffic))
     if broken:
         await asyncio.sleep(0.1)  # let the streams that run hear why they end
     else:  # for as long as it takes: the node has the patience, and ends us when it is over

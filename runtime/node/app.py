@@ -18,6 +18,7 @@ from starlette.routing import Route
 from runtime.host.process import HostServer, Remote, listen
 from runtime.node.board import ACKNOWLEDGE_S, Board
 from runtime.node.demand import Demands
+from runtime.node.faults import FaultRoutes
 from runtime.node_wire import Demand, Hosts
 from runtime.tls.contexts import server_context
 from runtime.tls.listener import BACKLOG
@@ -31,6 +32,8 @@ class Telling(Protocol):
     board: Board
     demands: Demands
 
+    @property
+    def is_dev(self) -> bool: ...
     def hosts(self) -> Hosts: ...
     def look_again(self) -> None: ...
     def restart(self, model: str) -> bool: ...
@@ -49,6 +52,7 @@ class NodeApp:
                 Route("/hosts", self._hosts),
                 Route("/demand/{gateway}", self._demand, methods=["PUT"]),
                 Route("/models/{model:path}/restart", self._restart, methods=["POST"]),
+                *FaultRoutes(self._node).routes(),
             ]
         )
 

@@ -97,6 +97,11 @@ class Node:
         with suppress(asyncio.CancelledError):
             await looking  # raises what broke it
 
+    @property
+    def is_dev(self) -> bool:
+        """Whether `bulkhead dev` runs it."""
+        return self._settings.dev
+
     def hosts(self) -> Hosts:
         """All hosts and models as of now."""
         pools = self._pools.values()
@@ -193,6 +198,7 @@ class Node:
             default_max_tokens=recipe.default_max_tokens,
             options=recipe.options,
             log_level=self._settings.file.observability.level,
+            dev=self._settings.dev,
             remote=self._door.remote if self._door else None,
         )
 

@@ -13,6 +13,7 @@ import pytest
 
 from engines.fake import FakeEngine
 from runtime.capability import Signer
+from runtime.metrics import CONTENT_TYPE
 from tests.runtime.servers import SEED, GatedEngine, RunningHost, running_host
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -331,3 +332,15 @@ async def test_a_host_whose_engine_retires_says_so_and_refuses_as_one_that_drain
         status, body = await post(host, COMPLETIONS, PROMPT | {"stream": stream})
         assert (status, body["error"]["code"]) == (503, "draining")
         assert body["error"]["type"] == "server_error"
+
+
+async def test_counters_are_told_as_prometheus_reads_them(host: RunningHost) -> None:
+    await post(host, COMPLETIONS, PROMPT)
+    answer = await host.client.get("/metrics")
+    assert answer.headers["content-type"] == CONTENT_TYPE
+    assert 'engine_output_tokens_total{model="echo"} 6\n' in answer.text
+
+
+async def test_an_engine_without_pages_has_no_map(host: RunningHost) -> None:
+    answer = await host.client.get("/pages")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_pages")
