@@ -55,8 +55,8 @@ class Batch:
         return int((self.query_lens == 1).sum())
 
     def touched(self) -> Ints:
-        """Every page that the step may read or write."""
-        return np.union1d(self.block_tables, self.copy_sources)
+        """Every page that the step may read or write, some of them more than once."""
+        return np.concatenate([self.block_tables.ravel(), self.copy_sources])
 
     def without(self, rows: Sequence[int]) -> Batch:
         """The same step without these rows: arrays of its own, so checked anew."""

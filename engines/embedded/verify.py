@@ -11,15 +11,15 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from engines.api import EngineFailed
 from engines.embedded import tags
 from engines.embedded.batch import Batch, Ints
 from engines.embedded.pages import NULL_PAGE, PagePool, State
 from engines.embedded.seq import Chunk
-from engines.kernels.tag_check import faulty_pages, faulty_slots
+from engines.kernels.tag_check_host import Bools, faulty_pages, faulty_slots
+
+NONE = np.zeros((0, 1), np.bool_)  # nothing at fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,7 @@ class Verifier:
         self.by_phase = {"before": Checked(), "after": Checked()}  # two threads, one each
         self._pool = pool
         self._page_size = page_size
-        self._tags = torch.from_numpy(pool.tags.view(np.int64))  # the pool's own memory
-        self._states = torch.from_numpy(pool.states)
-        self._refs = torch.from_numpy(pool.refs)
-        self._owners = torch.from_numpy(pool.owners)
+        self._tags = pool.tags.view(np.int64)  # the pool's own memory
 
     @property
     def pages_checked(self) -> int:
@@ -88,10 +85,11 @@ class Verifier:
         with self._pool.lock:
             by_page = self._faulty_pages(batch)
             by_copy = self._faulty_copies(batch)
-            by_slot = self._faulty_slots(batch) if phase == "before" else None
-            found = self._told(batch, phase, by_page, by_copy, by_slot)
-        checked, width = self.by_phase[phase], batch.block_tables.shape[1]
-        checked.pages += int(batch.num_pages.clip(0, width).sum()) + len(batch.copy_sources)
+            by_slot = self._faulty_slots(batch) if phase == "before" else NONE
+            is_sound = not any(map(np.count_nonzero, (by_page, by_copy, by_slot)))
+            found = [] if is_sound else self._told(batch, phase, by_page, by_copy, by_slot)
+        checked = self.by_phase[phase]
+        checked.pages += _num_read(batch) + len(batch.copy_sources)
         checked.seconds += time.perf_counter() - began
         return found
 
@@ -114,55 +112,57 @@ class Verifier:
         """Pages that one of the checks has looked at since the start."""
         return self.by_phase[phase].pages
 
-    def _faulty_pages(self, batch: Batch) -> Tensor:
+    def _faulty_pages(self, batch: Batch) -> Bools:
         own = self._faulty_pages_of(batch, batch.row_domains, batch.num_pages)
-        if not batch.num_public.any():
+        if not np.count_nonzero(batch.num_public):
             return own
         num_public = np.minimum(batch.num_public, batch.num_pages)
         public = self._faulty_pages_of(batch, batch.public_domains, num_public)
-        is_public = torch.arange(own.shape[1]) < torch.from_numpy(num_public)[:, None]
-        return torch.where(is_public, public, own)
+        is_public = np.arange(own.shape[1]) < num_public[:, None]
+        return np.where(is_public, public, own)
 
-    def _faulty_pages_of(self, batch: Batch, domains: Ints, num_pages: Ints) -> Tensor:
+    def _faulty_pages_of(self, batch: Batch, domains: Ints, num_pages: Ints) -> Bools:
         return faulty_pages(
             self._tags,
-            torch.from_numpy(batch.block_tables),
-            torch.from_numpy(batch.expected_tags.view(np.int64)),
-            torch.from_numpy(domains),
-            torch.from_numpy(num_pages),
+            batch.block_tables,
+            batch.expected_tags.view(np.int64),
+            domains,
+            num_pages,
         )
 
-    def _faulty_copies(self, batch: Batch) -> Tensor | None:
+    def _faulty_copies(self, batch: Batch) -> Bools:
         """[copies, 1]: each copied page is like the only page of a row."""
         if len(batch.copy_rows) == 0:
-            return None
+            return NONE
         return faulty_pages(
             self._tags,
-            torch.from_numpy(batch.copy_sources)[:, None],
-            torch.from_numpy(batch.copy_tags.view(np.int64))[:, None],
-            torch.from_numpy(batch.copy_domains),
-            torch.ones(len(batch.copy_rows), dtype=torch.int64),
+            batch.copy_sources[:, None],
+            batch.copy_tags.view(np.int64)[:, None],
+            batch.copy_domains,
+            np.ones(len(batch.copy_rows), np.int64),
         )
 
-    def _faulty_slots(self, batch: Batch) -> Tensor:
+    def _faulty_slots(self, batch: Batch) -> Bools:
         rows, domains, owners = batch.token_rows, batch.row_domains, batch.row_owners
         expected = batch.expected_tags.view(np.int64)
-        if batch.num_public.any():  # the public part of a row is checked like a row of its own
+        if np.count_nonzero(
+            batch.num_public
+        ):  # the public part of a row is checked like a row of its own
             is_public = batch.positions // self._page_size < batch.num_public[rows]
             rows = rows + len(batch.chunks) * is_public
             domains = np.concatenate([domains, batch.public_domains])
             owners, expected = np.tile(owners, 2), np.tile(expected, (2, 1))
         return faulty_slots(
             self._tags,
-            self._states,
-            self._refs,
-            self._owners,
-            torch.from_numpy(batch.slot_mapping),
-            torch.from_numpy(rows),
-            torch.from_numpy(batch.positions),
-            torch.from_numpy(expected),
-            torch.from_numpy(domains),
-            torch.from_numpy(owners),
+            self._pool.states,
+            self._pool.refs,
+            self._pool.owners,
+            batch.slot_mapping,
+            rows,
+            batch.positions,
+            expected,
+            domains,
+            owners,
             self._page_size,
             int(State.ACTIVE),
         )
@@ -171,21 +171,21 @@ class Verifier:
         self,
         batch: Batch,
         phase: str,
-        by_page: Tensor,
-        by_copy: Tensor | None,
-        by_slot: Tensor | None,
+        by_page: Bools,
+        by_copy: Bools,
+        by_slot: Bools,
     ) -> list[Mismatch]:
         """The rare part: every fault in words. A row's slots count only if its pages are right."""
         found = []
-        for row, column in by_page.nonzero().tolist():
+        for row, column in np.argwhere(by_page).tolist():
             page, expected = batch.block_tables[row, column], batch.expected_tags[row, column]
             found.append(self._mismatch(batch, row, phase, int(page), int(expected)))
-        for copy, _ in by_copy.nonzero().tolist() if by_copy is not None else ():
+        for copy, _ in np.argwhere(by_copy).tolist():
             page, expected = batch.copy_sources[copy], batch.copy_tags[copy]
             row = int(batch.copy_rows[copy])
             found.append(self._mismatch(batch, row, phase, int(page), int(expected)))
         at_fault = {mismatch.row for mismatch in found}
-        for token in by_slot.nonzero().flatten().tolist() if by_slot is not None else ():
+        for token in np.flatnonzero(by_slot).tolist():
             row = int(batch.token_rows[token])
             if row not in at_fault:
                 at_fault.add(row)
@@ -215,6 +215,11 @@ class Verifier:
             refs=int(pool.refs[at]),
             pins=int(pool.pins[at]),
         )
+
+
+def _num_read(batch: Batch) -> int:
+    """Places of the tables that the rows read, and that were compared."""
+    return int(np.maximum(np.minimum(batch.num_pages, batch.block_tables.shape[1]), 0).sum())
 
 
 def kind_of(page: int, found: int, own_slots: set[int], num_pages: int) -> str:

@@ -1,4 +1,4 @@
-"""What a step does to whole arrays at once, in torch, with a twin for CUDA beside it.
+"""What a step does to whole arrays at once: in numpy, in torch, and for CUDA, all twins.
 
-Told tensors and numbers; never told seqs, pools or batches.
+Told arrays and numbers; never told seqs, pools or batches.
 """

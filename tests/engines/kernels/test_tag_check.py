@@ -1,4 +1,7 @@
-"""The check of a whole step at once says what a loop over its pages and slots says."""
+"""The check of a whole step at once says what a loop over its pages and slots says.
+
+In torch and in numpy: whatever is asked of the one here is asked of the other, too.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engines.embedded import tags as embedded_tags
 from engines.embedded.pages import NULL_PAGE
-from engines.kernels import tag_check
+from engines.kernels import tag_check, tag_check_host
 from tests.engines.kernels.reference import (
     ACTIVE,
     FAR,
@@ -31,6 +36,8 @@ from tests.engines.kernels.reference import (
 
 FAULTY_PAGES: Callable[..., Tensor] = tag_check.faulty_pages
 FAULTY_SLOTS: Callable[..., Tensor] = tag_check.faulty_slots
+HOST_PAGES: Callable[..., NDArray[np.bool_]] = tag_check_host.faulty_pages
+HOST_SLOTS: Callable[..., NDArray[np.bool_]] = tag_check_host.faulty_slots
 
 
 def pages(step: Step) -> list[list[bool]]:
@@ -38,6 +45,9 @@ def pages(step: Step) -> list[list[bool]]:
     assert faulty.dtype == torch.bool
     assert faulty.shape == (len(step.num_pages), step.max_pages)
     flags: list[list[bool]] = faulty.tolist()
+    twin = HOST_PAGES(*(array.numpy() for array in step.page_arrays()))
+    assert twin.dtype == np.bool_
+    assert twin.tolist() == flags
     return flags
 
 
@@ -45,6 +55,10 @@ def slots(step: Step) -> list[bool]:
     faulty = FAULTY_SLOTS(*step.slot_arrays(), PAGE_SIZE, ACTIVE)
     assert faulty.dtype == torch.bool
     flags: list[bool] = faulty.tolist()
+    on_host = [array.numpy() for array in step.slot_arrays()]
+    twin = HOST_SLOTS(*on_host, PAGE_SIZE, ACTIVE)
+    assert twin.dtype == np.bool_
+    assert twin.tolist() == flags
     return flags
 
 
@@ -68,12 +82,13 @@ def test_slots_are_as_a_loop_finds_them(step: Step) -> None:
 
 @given(sound_steps() | harmed_steps())
 def test_nothing_that_was_handed_over_is_changed(step: Step) -> None:
-    for check, arrays, numbers in (
-        (FAULTY_PAGES, step.page_arrays(), ()),
-        (FAULTY_SLOTS, step.slot_arrays(), (PAGE_SIZE, ACTIVE)),
+    for check, twin, arrays, numbers in (
+        (FAULTY_PAGES, HOST_PAGES, step.page_arrays(), ()),
+        (FAULTY_SLOTS, HOST_SLOTS, step.slot_arrays(), (PAGE_SIZE, ACTIVE)),
     ):
         before = [array.clone() for array in arrays]
         check(*arrays, *numbers)
+        twin(*(array.numpy() for array in arrays), *numbers)
         assert all(torch.equal(a, b) for a, b in zip(arrays, before, strict=True))
 
 
@@ -166,8 +181,9 @@ def test_tables_that_are_views_are_read_as_they_are() -> None:
     tags, tables, expected, domains, num_pages = step.page_arrays()
     wide = torch.stack([expected, expected + 1], dim=2)
     column_first = tables.T.contiguous().T
-    faulty = tag_check.faulty_pages(tags, column_first, wide[:, :, 0], domains, num_pages)
-    assert faulty.tolist() == step.faulty_pages()
+    views = (tags, column_first, wide[:, :, 0], domains, num_pages)
+    assert FAULTY_PAGES(*views).tolist() == step.faulty_pages()
+    assert HOST_PAGES(*(view.numpy() for view in views)).tolist() == step.faulty_pages()
 
 
 def test_a_tag_is_what_the_pool_says_it_is() -> None:
