@@ -220,6 +220,10 @@ class Engine(Protocol):
         """Run one batch. Raises EngineFailed when the engine can't go on."""
         ...
 
+    def tend(self) -> None:
+        """Look after itself for a moment: called now and then while there is no work."""
+        ...
+
     def stats(self) -> Stats: ...
 
     def pages(self) -> PageMap | None:

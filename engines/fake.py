@@ -137,6 +137,9 @@ class FakeEngine:
         if self._requests.pop(request_id, None):
             self._counts["aborted"] += 1
 
+    def tend(self) -> None:
+        """Nothing of it needs looking after."""
+
     def has_work(self) -> bool:
         """See engines.api.Engine."""
         return bool(self._requests)

@@ -151,7 +151,7 @@ class EmbeddedEngine:
         if not self._flights:
             time.sleep(TRANSFER_POLL_S)
         outputs = self._land(self._flights.popleft()) if self._flights else []
-        self._tend()
+        self.tend()
         return outputs
 
     def _launch(self) -> bool:
@@ -228,8 +228,8 @@ class EmbeddedEngine:
                 outputs.append(output)
         return outputs
 
-    def _tend(self) -> None:
-        """Between two steps: wipe what is given up, scrub a little, see if the engine is fit."""
+    def tend(self) -> None:
+        """See Engine: wipe what is given up, scrub a little, see whether the engine is fit."""
         self.pool.recycle()
         if self.tables.scrubber is not None:
             for page in self.tables.scrubber.tend():

@@ -73,6 +73,7 @@ class Incidents:
             request=mismatch.chunk.seq.request.id,
             domain=mismatch.chunk.seq.request.domain,
             page=mismatch.page,
+            row_slot=mismatch.chunk.seq.domain_slot,
             expected=_fields(mismatch.expected),
             found=_fields(mismatch.found),
             state=mismatch.state,

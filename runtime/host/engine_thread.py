@@ -32,6 +32,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 Command = Callable[[Engine], None]
+TEND_S = 1.0  # how often an idle engine is given a moment to look after itself
 GONE = "the engine has failed and is being replaced"
 
 
@@ -158,11 +159,15 @@ class EngineThread:
     def _drive(self, engine: Engine) -> None:
         while True:
             with self._wake:
-                while not (self._commands or self._closing or engine.has_work()):
-                    self._wake.wait()
+                idle = not (self._commands or self._closing or engine.has_work())
+                if idle:
+                    self._wake.wait(TEND_S)
                 if self._closing:
                     return
                 due = len(self._commands)
+            if idle and not due:
+                engine.tend()
+                self.retirement = engine.retirement
             for _ in range(due):
                 command, _ = self._commands.popleft()
                 command(engine)

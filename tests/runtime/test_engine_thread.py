@@ -23,6 +23,7 @@ from engines.api import (
     Sampling,
 )
 from engines.fake import FakeEngine
+from runtime.host import engine_thread
 from runtime.host.engine_thread import EngineThread
 from tests.runtime.servers import GatedEngine, as_engine
 
@@ -260,6 +261,23 @@ async def test_an_engine_that_wants_to_be_replaced_is_noticed_and_takes_nothing_
         with pytest.raises(EngineRetiring):
             await thread.submit(request("c"))
         assert not thread.failed.is_set()
+
+
+async def test_an_idle_engine_is_given_moments_to_look_after_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It finds out by itself that it should be replaced; a request that comes is answered."""
+    monkeypatch.setattr(engine_thread, "TEND_S", 0.01)
+    tended = threading.Event()
+
+    class Tended(FakeEngine):
+        def tend(self) -> None:
+            tended.set()
+
+    async with driven(Tended()) as thread:
+        assert await asyncio.to_thread(tended.wait, 60)
+        await thread.submit(request("a"))
+        assert (await collect(thread, "a"))[-1].finish is FinishReason.LENGTH
 
 
 async def test_what_an_engine_logs_names_its_host_and_model() -> None:
