@@ -9,21 +9,22 @@ from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gateway.admin import filters, reads
+from gateway.admin import filters, host_client, reads
 from gateway.admin.guard import Guard, answer, on_bug, on_problem
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
-from gateway.admin.problems import NoSuchModel, NoSuchRoute, Problem, WrongMethod
+from gateway.admin.problems import NoSuchHost, NoSuchModel, NoSuchRoute, Problem, WrongMethod
 from gateway.admin.query import single
 from gateway.admin.status import Process, status
 from gateway.admin.tail import Tail
 from gateway.store.connection import DATABASE
 from runtime.config.models import ModelSettings
 from runtime.deploy.running import running
+from runtime.metrics import CONTENT_TYPE
 from runtime.settings import Settings
 
 
@@ -56,7 +57,11 @@ class AdminApi:
         return [
             Route("/admin/v1/status", self.status),
             Route("/admin/v1/hosts", self.hosts),
+            Route("/admin/v1/hosts/{id}/pages", self.pages),
+            Route("/admin/v1/metrics", self.metrics),
             Route("/admin/v1/models", self.models),
+            Route("/admin/v1/models/{model:path}/faults", self.fault_kinds),
+            Route("/admin/v1/models/{model:path}/faults/{kind}", self.plant, methods=["POST"]),
             Route("/admin/v1/models/{model:path}/restart", self.restart, methods=["POST"]),
             Route("/admin/v1/requests", self.requests),
             Route("/admin/v1/tail", self.tail),
@@ -75,6 +80,37 @@ class AdminApi:
         data = [{"object": "host", **msgspec.to_builtins(host)} for host in found.hosts]
         told = {"deployment": found.deployment, "attached": await self._servers()}
         return JSONResponse({"object": "list", "data": data} | told)
+
+    async def pages(self, request: Request) -> Response:
+        """Where one host's pages are."""
+        _no_query(request)
+        found, id = await self._node.hosts(), request.path_params["id"]
+        for host in found.hosts:
+            if host.id == id:
+                told = msgspec.to_builtins(await host_client.pages(host))
+                head = {"object": "page_map", "host": host.id, "model": host.model}
+                return Response(msgspec.json.encode(head | told), media_type="application/json")
+        raise NoSuchHost(f"the node has no host {id[:64]!r}; see `bulkhead hosts list`")
+
+    async def metrics(self, request: Request) -> Response:
+        """All hosts' counters, as Prometheus reads them."""
+        _no_query(request)
+        text = await host_client.all_metrics((await self._node.hosts()).hosts)
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
+
+    async def fault_kinds(self, request: Request) -> Response:
+        """The faults that can be planted in a model's hosts."""
+        _no_query(request)
+        found = await self._node.fault_kinds(request.path_params["model"])
+        data = [{"object": "fault"} | one for one in found]
+        return JSONResponse({"object": "list", "data": data})
+
+    async def plant(self, request: Request) -> Response:
+        """Plant one, on a development machine."""
+        _no_query(request)
+        model, kind = request.path_params["model"], request.path_params["kind"]
+        done = await self._node.plant(model, kind)
+        return JSONResponse({"object": "planted_fault", "model": model} | done)
 
     async def models(self, request: Request) -> Response:
         """The models: those of the node's pools, and those of attached servers."""

@@ -4,11 +4,17 @@ Problem
 ├── BadParameter        a query parameter is wrong
 ├── Unauthorized        no admin key, or not ours
 ├── NoSuchRoute
+├── NotDevelopment      only `bulkhead dev` plants faults
 ├── NoSuchModel         no host of ours serves it
+├── NoSuchHost          the node has none of this id
+├── NoPages             the host's engine keeps nothing in pages
+├── NoSuchFault         no such kind can be planted there
+├── FaultImpossible     there is nothing just now that the fault could be planted in
 ├── WrongMethod
 ├── WrongHost           called by a name that isn't ours: a web page may have rebound it
 ├── TooManyTails        so many listen already
 ├── NodeUnreachable     no node answers on this state folder
+├── HostUnreachable     a host doesn't answer
 ├── StoreUnreachable    the store can't be read
 └── Broken              a bug of ours
 """
@@ -59,6 +65,26 @@ class NoSuchModel(Problem):
     """No host of ours serves this model."""
 
 
+class NotDevelopment(Problem):
+    """Faults are planted under `bulkhead dev` alone."""
+
+
+class NoSuchHost(Problem):
+    """The node has no such host."""
+
+
+class NoPages(Problem):
+    """The host's engine keeps nothing in pages."""
+
+
+class NoSuchFault(Problem):
+    """No fault of this kind can be planted in the model's engine."""
+
+
+class FaultImpossible(Problem):
+    """There is nothing just now that the fault could be planted in."""
+
+
 class WrongMethod(Problem):
     """The route exists, for another method."""
 
@@ -73,6 +99,10 @@ class TooManyTails(Problem):
 
 class NodeUnreachable(Problem):
     """No node answers on this state folder."""
+
+
+class HostUnreachable(Problem):
+    """A host doesn't answer: it starts, or it has just ended."""
 
 
 class StoreUnreachable(Problem):
@@ -95,12 +125,18 @@ class Row:
 TABLE: dict[type[Problem], Row] = {
     BadParameter: Row(400, "invalid-parameter", "A query parameter is wrong"),
     Unauthorized: Row(401, "wrong-key", "The admin key is missing or wrong"),
+    NotDevelopment: Row(403, "not-development", "Only a development server does this"),
     NoSuchRoute: Row(404, "route-not-found", "There is no such route"),
     NoSuchModel: Row(404, "model-not-found", "No host of ours serves this model"),
+    NoSuchHost: Row(404, "host-not-found", "The node has no such host"),
+    NoPages: Row(404, "no-pages", "The host's engine keeps nothing in pages"),
+    NoSuchFault: Row(404, "fault-not-found", "No such fault can be planted there"),
     WrongMethod: Row(405, "method-not-allowed", "The route takes another method"),
+    FaultImpossible: Row(409, "fault-impossible", "There is nothing to plant the fault in"),
     WrongHost: Row(421, "wrong-host", "The request was meant for another host"),
     TooManyTails: Row(429, "too-many-tails", "Too many listen already"),
     Broken: Row(500, "internal-error", "A bug of ours"),
     NodeUnreachable: Row(503, "node-unreachable", "No node answers"),
+    HostUnreachable: Row(503, "host-unreachable", "The host doesn't answer"),
     StoreUnreachable: Row(503, "store-unreachable", "The store can't be read"),
 }

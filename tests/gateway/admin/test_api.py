@@ -18,7 +18,11 @@ from tests.gateway.admin.console import Console, console, is_problem
 ROUTES = [
     ("GET", "/admin/v1/status"),
     ("GET", "/admin/v1/hosts"),
+    ("GET", "/admin/v1/hosts/host-1/pages"),
+    ("GET", "/admin/v1/metrics"),
     ("GET", "/admin/v1/models"),
+    ("GET", "/admin/v1/models/@cf/echo/faults"),
+    ("POST", "/admin/v1/models/@cf/echo/faults/flip-bit"),
     ("POST", "/admin/v1/models/@cf/echo/restart"),
     ("GET", "/admin/v1/requests"),
     ("GET", "/admin/v1/tail"),
