@@ -183,6 +183,28 @@ class Hosts(Struct, frozen=True):
     data: list[Host]
 
 
+class Fault(Struct, frozen=True):
+    """A kind of fault."""
+
+    kind: str
+    number: str
+    layer: str
+    what: str
+
+
+class Faults(Struct, frozen=True):
+    """`GET /admin/v1/models/{id}/faults`."""
+
+    data: list[Fault]
+
+
+class Planted(Struct, frozen=True):
+    """`POST /admin/v1/models/{id}/faults/{kind}`."""
+
+    host: str
+    done: str
+
+
 class Restart(Struct, frozen=True):
     """`POST /admin/v1/models/{id}/restart`."""
 

@@ -18,6 +18,7 @@ from runtime import settings as config
 from runtime.config.place import Caller
 
 TIMEOUT_S = 10.0
+PROBLEM = "application/problem+json"
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -110,7 +111,8 @@ def only(certificate: str) -> ssl.SSLContext:
 
 def check(answer: httpx.Response, url: str) -> None:
     """Raises Refused or Declined unless the answer is a success."""
-    if answer.status_code in (401, 403):
+    is_problem = answer.headers.get("content-type", "") == PROBLEM  # of ours: a 403 is no key's
+    if answer.status_code == 401 or (answer.status_code == 403 and not is_problem):
         raise Refused(f"{url} refuses the key: {reason(answer)}")
     if answer.status_code >= 400:
         raise Declined(f"{url} answers {answer.status_code}: {reason(answer)}")

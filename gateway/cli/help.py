@@ -11,6 +11,8 @@ SECTIONS = {
     "Operate": (
         "whoami",
         "hosts",
+        "kv",
+        "fault",
         "tail",
         "doctor",
         "backup",
