@@ -48,6 +48,7 @@ class HostView(Struct, frozen=True, kw_only=True):
     pid: int = 0
     rss_bytes: int = 0  # as last measured
     in_flight: int = 0  # requests, as the host said last
+    integrity_aborts: int = 0  # requests that a check of their pages stopped, as it said last
     starts: int = 0  # the how manieth host of its model this is, since the node began
     since: float = 0.0  # unix seconds: since when it is in this state
     reason: str = ""  # why it drains

@@ -32,11 +32,15 @@ class Incidents:
         self._pool = pool
         self._prefix = prefix
         self._mode = mode
+        self._told = (0, "", "")  # step, request and kind of the last event
 
     def record(self, step: int, mismatch: Mismatch) -> None:
         """One mismatch of a live row, before the row's pages are given up."""
         self.mismatches[mismatch.phase, mismatch.kind] += 1
-        self._log(step, mismatch)
+        told = (step, mismatch.chunk.seq.request.id, mismatch.kind)
+        if told != self._told:  # one event a row, however many of its pages are wrong
+            self._told = told
+            self._log(step, mismatch)
         if mismatch.kind == "domain" and self._mode == "enforce":
             self._seal_off(mismatch)
 

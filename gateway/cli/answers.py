@@ -175,6 +175,7 @@ class Host(Struct, frozen=True):
     in_flight: int
     rss_bytes: int
     reason: str = ""  # why it drains
+    integrity_aborts: int = 0
 
 
 class Hosts(Struct, frozen=True):

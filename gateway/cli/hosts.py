@@ -14,7 +14,7 @@ from gateway.cli.answers import Host, Hosts, PoolModel, PoolModels, Restart
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.completing import host_model_ids
 from gateway.cli.options import Places, places, table
-from gateway.live.words import NOTHING, amount, clean, cut, span
+from gateway.live.words import NOTHING, amount, clean, count, cut, span
 
 WATCH_S = 1.0
 MAX_REASON_LEN = 60
@@ -121,5 +121,12 @@ def host_row(host: Host, now: float) -> tuple[str, ...]:
         str(host.pid or NOTHING),
         str(host.in_flight),
         amount(host.rss_bytes),
-        cut(clean(host.reason), MAX_REASON_LEN),
+        "; ".join(_notable(host)),
     )
+
+
+def _notable(host: Host) -> Iterator[str]:
+    if host.reason:
+        yield cut(clean(host.reason), MAX_REASON_LEN)
+    if host.integrity_aborts:
+        yield f"{count(host.integrity_aborts, 'request')} stopped by a check of its pages"

@@ -57,6 +57,7 @@ class Control:
             {
                 "state": "draining" if self.draining else "ready",
                 "retirement": self._thread.retirement,
+                "integrity_aborts": self._thread.integrity_aborts,
                 "in_flight": self.traffic.running,
                 "waiting": self._thread.waiting,
                 "idle_s": round(self.traffic.idle_s, 3),

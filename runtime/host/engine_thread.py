@@ -21,6 +21,7 @@ from engines.api import (
     EngineError,
     EngineFailed,
     FinishReason,
+    KvIntegrityAbort,
     Output,
     PageMap,
     Request,
@@ -57,6 +58,7 @@ class EngineThread:
         )
         self.failed = asyncio.Event()
         self.retirement = ""
+        self.integrity_aborts = 0  # requests that a check of their pages has stopped
 
     async def start(self) -> Engine:
         """Build the engine in its thread and return it (only its constants may be read)."""
@@ -180,6 +182,7 @@ class EngineThread:
     def _deliver(self, outputs: list[Output]) -> None:
         for output in outputs:
             if output.error is not None:
+                self.integrity_aborts += isinstance(output.error, KvIntegrityAbort)
                 log.error("request_failed", request=output.request_id, code=output.error.code)
             if output.cached_tokens is not None:
                 self._unbegun.discard(output.request_id)

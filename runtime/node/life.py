@@ -165,7 +165,12 @@ class HostLife:
     def _measure(self, found: probe.Health) -> None:
         """New figures are no new version: who wants them asks."""
         rss = resident_bytes(self.view.pid)
-        self.view = structs.replace(self.view, rss_bytes=rss, in_flight=found.in_flight)
+        self.view = structs.replace(
+            self.view,
+            rss_bytes=rss,
+            in_flight=found.in_flight,
+            integrity_aborts=found.integrity_aborts,
+        )
         if found.retirement and not self.retirement:
             self.retirement = found.retirement
             self._around.changed()  # its pool has to decide

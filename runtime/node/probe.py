@@ -15,6 +15,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
     state: str  # ready, draining, failed
     retirement: str = ""  # why its engine takes no new request, and wants to be replaced
+    integrity_aborts: int = 0  # requests that a check of their pages has stopped
     in_flight: int = 0  # answers that aren't ended
     waiting: int = 0  # of them, those that the engine hasn't begun
     idle_s: float = 0.0  # since when it has had none

@@ -170,3 +170,11 @@ async def test_a_start_that_takes_too_long_is_a_failure(tmp_path: Path) -> None:
     async with living(tmp_path, options={"start_s": 600}) as host:
         host.life._settings = structs.replace(QUICK, start_s=0.5)
         assert "not ready after 0.5 s" in await host.ended()
+
+
+async def test_requests_that_a_check_stopped_are_counted(tmp_path: Path) -> None:
+    async with living(tmp_path) as host:
+        await host.ready()
+        answer = await complete(host.view.socket, "integrity", 20)
+        assert answer["error"]["code"] == "kv_integrity_abort"
+        await until(lambda: host.view.integrity_aborts == 1)

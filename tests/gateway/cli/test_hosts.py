@@ -69,5 +69,7 @@ def test_a_host_that_asked_to_be_replaced_and_its_model_say_why() -> None:
     lines = told([model], [host])
     assert lines[1].endswith(f"a host was replaced 1 min ago: {why}")
     assert lines[5].endswith(why)
+    host = HostView(id="host-1", model="echo", state=HostState.READY, integrity_aborts=2)
+    assert told([model], [host])[5].endswith("2 requests stopped by a check of its pages")
     failing = ModelView(id="echo", state=ModelState.READY, reason="x", retirement=why)
     assert "x; a host was replaced" in told([failing], [])[1]
