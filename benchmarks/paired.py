@@ -59,6 +59,11 @@ class Interval:
         """The smallest d for which the interval lies within +-d."""
         return max(abs(self.low), abs(self.high))
 
+    @property
+    def half_width(self) -> float:
+        """Half of what lies between the bounds."""
+        return (self.high - self.low) / 2
+
 
 def wilcoxon_p(pairs: Pairs) -> float:
     """That the differences lie around 0, by their signed ranks."""
