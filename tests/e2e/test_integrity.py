@@ -23,6 +23,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
+import engines.embedded.incidents as incidents
 from engines.api import Engine, EngineSpec, Output
 from engines.registry import load
 from gateway.app import create_app
@@ -44,16 +45,19 @@ pytestmark = pytest.mark.slow
 MODEL = "smollm2-135m-instruct"
 VICTIM = "Name the planets of the solar system, in order, with a fact about each."
 OTHERS = ["Count from one to fifty.", "List the months of the year.", "Say hello in ten languages."]
+LONG = "Name the planets of the solar system. " * 80  # several steps' worth of prompt
 FAULT_AT = 12  # output tokens that the victim has when its table goes bad
 OWN = 2  # the first page of a table that holds what nobody else asked
 
 
 @dataclass
 class Faulty:
-    """The real engine, whose victim's table gets `plant`ed on once, when it has FAULT_AT tokens."""
+    """The real engine, whose victim's table gets `plant`ed on `left` times, `when` it is so."""
 
     engine: Any
     plant: Callable[[Any, Any], None] | None = None
+    when: Callable[[Any], bool] = lambda seq: len(seq.tokens) - seq.prompt_len >= FAULT_AT
+    left: int = 1
     planted: threading.Event = field(default_factory=threading.Event)
 
     def __getattr__(self, name: str) -> Any:
@@ -61,10 +65,10 @@ class Faulty:
 
     def step(self) -> list[Output]:
         for seq in list(self.engine._seqs.values()):
-            done = len(seq.tokens) - seq.prompt_len
-            if self.plant and seq.request.sampling.seed == 666 and done >= FAULT_AT:
+            if self.plant and seq.request.sampling.seed == 666 and self.when(seq):
                 self.plant(self.engine, seq)
-                self.plant = None
+                self.left -= 1
+                self.plant = self.plant if self.left else None
                 self.planted.set()
         outputs: list[Output] = self.engine.step()
         return outputs
@@ -127,7 +131,8 @@ async def served(app: Any, **where: Any) -> AsyncIterator[uvicorn.Server]:
 
 @pytest.fixture
 async def bench(tmp_path: Path, model_dir: Path) -> AsyncIterator[Bench]:
-    text = f'[[models]]\nid = "{MODEL}"\nengine = "embedded"\npath = "{model_dir}"\n'
+    text = "[relay]\nkeep_alive_s = 60\n"  # so that a slow machine still has a status to give
+    text += f'[[models]]\nid = "{MODEL}"\nengine = "embedded"\npath = "{model_dir}"\n'
     settings = Settings(
         file=parse(text, "test")[0], config_path="", state_dir=tmp_path / "state", dev=True
     )
@@ -162,6 +167,17 @@ async def bench(tmp_path: Path, model_dir: Path) -> AsyncIterator[Bench]:
     thread.close()
 
 
+def in_prompt(seq: Any) -> bool:
+    """Part of the prompt has been computed, and no token chosen."""
+    return OWN * 16 < seq.num_computed < seq.prompt_len and len(seq.block_table) > OWN
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request's pages in quarantine don't have the engine replaced."""
+    monkeypatch.setattr(incidents, "QUARANTINE_PAGES", 1000)
+
+
 def faulty(spec: EngineSpec) -> Engine:
     return Faulty(load("embedded")(spec))
 
@@ -184,6 +200,11 @@ async def test_the_row_is_aborted_and_its_neighbours_go_on(
     assert bench.engine.planted.is_set()
     assert '"code":"kv_integrity_abort"' in victim.text
     assert "[DONE]" not in victim.text
+    assert victim.text.count('"content":"') > 10, "it had been streamed for a while"
+    last = json.loads(victim.text.rstrip().rpartition("data: ")[2])["error"]
+    assert set(last) == {"message", "type", "param", "code"}
+    assert (last["type"], last["param"]) == ("server_error", None)
+    assert not any(word in last["message"] for word in ("page", "tenant", "tag", "domain"))
     assert content(clean_victim).startswith(content(victim)), "no token came from the stale page"
     assert len(content(victim)) < len(content(clean_victim))
     assert [content(answer) for answer in others] == [content(answer) for answer in clean]
@@ -204,6 +225,43 @@ async def test_an_unstreamed_answer_is_a_503_with_retry_after(bench: Bench) -> N
     assert int(victim.headers["retry-after"]) >= 1
     assert all("[DONE]" in answer.text for answer in others)
     assert (await bench.row(victim))["billable"] is False
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_fault_in_the_prompt_is_invisible_and_billed_once(bench: Bench) -> None:
+    """The engine starts the request again, cold; the client gets the answer it would have got."""
+    bench.engine.plant, bench.engine.when = freed_page, in_prompt
+    victim = await bench.ask(LONG, seed=666)
+    assert bench.engine.planted.is_set()
+    stats = bench.engine.stats()
+    assert (stats.integrity_retries, stats.integrity_aborts) == (1, 0)
+    assert victim.text.endswith("data: [DONE]\n\n")
+    clean = await bench.ask(LONG)
+    assert content(victim) == content(clean)
+    row, other = await bench.row(victim), await bench.row(clean)
+    assert row["billable"] is True
+    for field_ in ("outcome", "input_tokens", "output_tokens"):
+        assert row[field_] == other[field_], field_
+    assert (row["cached_input_tokens"], other["cached_input_tokens"] > 0) == (0, True)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_one_whose_second_try_fails_too_is_a_503_before_the_first_byte(
+    bench: Bench, stream: bool
+) -> None:
+    """Of a stream too, since nothing of it has left; not even the prompt is billed."""
+    bench.engine.plant, bench.engine.left = freed_page, 2
+    bench.engine.when = lambda seq: in_prompt(seq) and seq.is_retry == (bench.engine.left == 1)
+    victim = await bench.ask(LONG, stream=stream, seed=666)
+    stats = bench.engine.stats()
+    assert (stats.integrity_retries, stats.integrity_aborts) == (1, 1)
+    assert stats.integrity_aborts_streamed == 0
+    assert (victim.status_code, victim.json()["error"]["code"]) == (503, "kv_integrity_abort")
+    assert int(victim.headers["retry-after"]) >= 1
+    row = await bench.row(victim)
+    assert (row["outcome"], row["billable"], row["amount"]) == ("integrity_abort", False, "0")
+    assert (await bench.ask(LONG)).text.endswith("data: [DONE]\n\n"), "the next one is served"
 
 
 async def test_without_faults_there_are_no_alarms(bench: Bench) -> None:
