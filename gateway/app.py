@@ -65,13 +65,13 @@ def create_app(
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with open_parts(settings, is_worker=worker is not None) as parts:
             parts.attached.troubles.on_change = tell
-            v1.env = env = parts.env(settings)
+            v1.env = env = parts.env(settings, v1.in_force)
             logs.set_level(settings.file.observability.level)
 
             async def apply(later: Settings, _: int) -> None:
                 """Requests that come from now on get these; those that run keep what they have."""
                 nonlocal current
-                new = parts.env(later)
+                new = parts.env(later, v1.in_force)
                 v1.env, current = new, later
                 logs.set_level(later.file.observability.level)
                 await parts.keep(later, new)

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.errors import (
     BodyTooLarge,
+    BodyTooSlow,
     MethodNotAllowed,
     Refusal,
     TookTooLong,
@@ -60,8 +61,10 @@ class Call:
         """A request header, or ""."""
         return self._headers.get(name, b"").decode("latin-1")
 
-    async def body(self, limit: int) -> bytes:
-        """The whole body. Raises BodyTooLarge before more than `limit` bytes are held."""
+    async def body(self, limit: int, within_s: float | None = None) -> bytes:
+        """The whole body. Raises BodyTooLarge before more than `limit` bytes are held, and
+        BodyTooSlow if its end hasn't come `within_s` seconds from now.
+        """
         if self.header(b"content-encoding") not in ("", "identity"):
             raise UnsupportedEncoding("send the body uncompressed")
         declared = self.header(b"content-length")
@@ -70,7 +73,13 @@ class Call:
         async with self._stoppable():
             self.is_reading = True
             try:
-                return await self._read(limit)
+                async with asyncio.timeout(within_s):
+                    return await self._read(limit)
+            except TimeoutError:
+                self._let_nothing_follow()
+                raise BodyTooSlow(
+                    f"the body did not come within {within_s:g} s; send the request again, faster"
+                ) from None
             finally:
                 self.is_reading = False
 
@@ -214,9 +223,13 @@ class Call:
                     await self.end(b"data: " + encode(fault.body()) + b"\n\n")
 
     def _too_large(self, limit: int) -> BodyTooLarge:
-        if self.scope["http_version"] != "2":  # the rest stays unread, so nothing can follow it
-            self.extra[b"connection"] = b"close"
+        self._let_nothing_follow()
         return BodyTooLarge(f"the body is over {limit} bytes, which is the most this gateway reads")
+
+    def _let_nothing_follow(self) -> None:
+        """The rest of the body stays unread, so this connection can't be used again."""
+        if self.scope["http_version"] != "2":
+            self.extra[b"connection"] = b"close"
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.status = status

@@ -1,7 +1,7 @@
 """THE request, top to bottom: POST /v1/chat/completions and /v1/completions.
 
 1. who is calling, or 401            caller, auth
-2. what is asked, or 400             schema
+2. what is asked, or 400             schema; a body may take long, so 1 is asked again after it
 3. which deployment, or 404          catalog
 4. an open row in the ledger         entry, ledger
 5. a place at an engine, or 503      relay, hosts
@@ -31,13 +31,15 @@ from runtime.wire import DONE
 async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
     """Answer one request, if there is room for it. Raises Refusal, or ClientGone."""
     limits = env.limits
+    await identify(env, call)  # a stranger takes no place, and nothing of its body is read
     with env.in_flight.counted(limits.max_requests), call.limited(limits.wall_s):
-        await _complete(env, call, decode)
+        body = await call.body(limits.max_body_bytes, limits.body_s)
+        await _complete(env.in_force(), call, decode, body)
 
 
-async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
-    principal = await identify(env, call)
-    ask = decode(await call.body(env.limits.max_body_bytes))
+async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: bytes) -> None:
+    principal = await identify(env, call)  # the key may have been revoked since
+    ask = decode(body)
     deployment = env.catalog.deployment(ask.model, env.clock.now_us())
     ask.model = deployment.id  # it may have been asked for by an alias
     call.extra |= deployment.notices

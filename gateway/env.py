@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,3 +46,8 @@ class Env:
     cors: Cors | None  # None: no page of a tenant may call
     is_routed: Matches | None  # None: answered everywhere
     keep_alive_s: float
+    newest: Callable[[], Env] | None = None  # None: the settings never change
+
+    def in_force(self) -> Env:
+        """What a request is given that comes now: another Env, after a deploy."""
+        return self.newest() if self.newest else self

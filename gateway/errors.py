@@ -6,6 +6,7 @@ Refusal
 │   ├── Unsupported         documented by OpenAI, but it would change the answer and we can't
 │   └── ContextTooLong      the prompt fills the model's context
 ├── BodyTooLarge            refused before it is read whole
+├── BodyTooSlow             its end didn't come in time
 ├── UnsupportedEncoding     a compressed body
 ├── Unauthorized            no key, or none of ours
 ├── OriginNotAllowed        a web page that may not call, or not with this key
@@ -80,6 +81,10 @@ class ContextTooLong(BadRequest):
 
 class BodyTooLarge(Refusal):
     """The body is over the limit; it was not read whole."""
+
+
+class BodyTooSlow(Refusal):
+    """The end of the body didn't come in time."""
 
 
 class UnsupportedEncoding(Refusal):
@@ -170,6 +175,7 @@ TABLE: dict[type[Refusal], Row] = {
     Unsupported: Row(400, "invalid_request_error", "unsupported_parameter"),
     ContextTooLong: Row(400, "invalid_request_error", "context_length_exceeded"),
     BodyTooLarge: Row(413, "invalid_request_error", "request_too_large"),
+    BodyTooSlow: Row(408, "invalid_request_error", "request_too_slow"),
     UnsupportedEncoding: Row(415, "invalid_request_error", "unsupported_encoding"),
     Unauthorized: Row(401, "authentication_error", "invalid_api_key"),
     OriginNotAllowed: Row(403, "permission_error", "origin_not_allowed"),

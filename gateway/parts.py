@@ -8,7 +8,7 @@ given to the requests that come after it. Nothing of an old Env needs to be clos
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -77,8 +77,8 @@ class Parts:
     in_flight: InFlight
     pulse: Pulse
 
-    def env(self, settings: Settings) -> Env:
-        """What requests are given under these settings."""
+    def env(self, settings: Settings, newest: Callable[[], Env] | None = None) -> Env:
+        """What requests are given under these settings. `newest`: see Env."""
         relay_settings = settings.file.relay
         return Env(
             auth=self.auth,
@@ -101,6 +101,7 @@ class Parts:
             cors=cors_of(settings.file.tenants),
             is_routed=compile_routes(settings.file.routes),
             keep_alive_s=relay_settings.keep_alive_s,
+            newest=newest,
         )
 
     async def keep(self, settings: Settings, env: Env) -> None:

@@ -52,17 +52,22 @@ class V1:
         self.env: Env | None = None
         self._calls: set[Call] = set()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def in_force(self) -> Env:
+        """What requests are given that come now."""
         assert self.env is not None, "requests come after the lifespan's start"
+        return self.env
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        env = self.in_force()
         call = Call(scope, receive, send)
         self._calls.add(call)
         try:
-            await self._answer(self.env, call)
+            await self._answer(env, call)
         except ClientGone:
             call.status = CLIENT_CLOSED_REQUEST
         finally:
             self._calls.discard(call)
-            tell(self.env, call)
+            tell(self.in_force(), call)
 
     @property
     def is_idle(self) -> bool:

@@ -131,6 +131,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     """What one request, and all of them together, may take."""
 
     max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * MIB)] = 4 * MIB
+    body_s: Seconds = 60.0  # for a request's body to be sent whole
     max_requests: Count = 4096  # at once, in one gateway
     wall_s: Seconds = 3600.0  # of one request, its waiting included
 

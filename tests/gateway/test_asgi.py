@@ -179,6 +179,19 @@ async def test_a_call_that_takes_too_long_is_504(tmp_path: Path) -> None:
         writer.close()
 
 
+async def test_a_body_that_takes_too_long_is_408_and_ends_the_connection(tmp_path: Path) -> None:
+    async def work(call: Call) -> None:
+        await call.send_json(200, await call.body(LIMIT, 0.05))
+
+    async with served(tmp_path, work) as app:
+        reader, writer = await app.connect(b"content-length: 500\r\n\r\nhalf of it")
+        answer = await asyncio.wait_for(reader.read(), 30)
+        assert b" 408 " in answer.splitlines()[0]
+        assert b'"request_too_slow"' in answer
+        assert b"within 0.05 s" in answer
+        writer.close()
+
+
 async def test_a_stream_that_takes_too_long_ends_in_an_error_event(tmp_path: Path) -> None:
     async def work(call: Call) -> None:
         with call.limited(0.05):

@@ -21,6 +21,7 @@ from gateway.demo import demo_key
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.hold import held
 from gateway.store.migrate import migrate
+from gateway.tenants import create_key, revoke_key
 from runtime import keyring
 from runtime.config.models import ModelSettings
 from runtime.config.sections import FileSettings, LimitSettings, ServerSettings
@@ -170,6 +171,72 @@ async def test_requests_wait_for_a_restore_as_long_as_the_settings_in_force_say(
             )
             await apply(patient, 3)
             assert await said(http) == "one", "it waits until the gateway has its share again"
+
+
+class HalfSent:
+    """A completion whose body is being read, and has yet to come."""
+
+    def __init__(self, http: httpx.AsyncClient, key: str) -> None:
+        self._port, self._key = http.base_url.port, key
+
+    async def __aenter__(self) -> HalfSent:
+        body = json.dumps(BODY).encode()
+        self._rest = body[10:]
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writer.write(
+            f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: {self._key}\r\n"
+            f"expect: 100-continue\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
+            "\r\n".encode()
+        )
+        go_on = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), 30)
+        assert b" 100 " in go_on, "the key was looked at, and the body is read from here on"
+        self._writer.write(body[:10])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    async def answer(self) -> bytes:
+        """Of the request, once it is sent whole."""
+        self._writer.write(self._rest)
+        return await asyncio.wait_for(self._reader.read(), 30)
+
+
+async def test_a_key_that_is_revoked_while_a_request_is_sent_is_no_key(state_dir: Path) -> None:
+    async with (
+        upstream(answering("one", asyncio.Event())) as one,
+        serving(settings_for(state_dir, one)) as (http, _),
+    ):
+        with closing(open_for_writing(state_dir / DATABASE)) as db:
+            pepper = keyring.load(state_dir).derive("key-pepper")
+            key, secret = create_key(db, "demo", "leaked", pepper)
+            bearer = {"authorization": f"Bearer {secret}"}
+            assert (await http.get("/whoami", headers=bearer)).status_code == 200
+            async with HalfSent(http, bearer["authorization"]) as sent:
+                revoke_key(db, key.id)
+                async with asyncio.timeout(30):
+                    while (await http.get("/whoami", headers=bearer)).status_code == 200:
+                        await asyncio.sleep(0.05)
+                assert b" 401 " in (await sent.answer()).splitlines()[0]
+            rows = db.execute("SELECT count(*) FROM usage_record").fetchone()
+        assert (rows, one.asked) == ((0,), [])
+
+
+async def test_a_request_gets_what_is_deployed_when_it_has_been_sent_whole(
+    state_dir: Path,
+) -> None:
+    go = asyncio.Event()
+    async with upstream(answering("one", go)) as one, upstream(answering("two", go)) as two:
+        first, second = settings_for(state_dir, one), settings_for(state_dir, two)
+        other = structs.replace(first.file.models[0], id="other")
+        third = structs.replace(first, file=structs.replace(first.file, models=(other,)))
+        async with serving(first) as (http, apply):
+            key = http.headers["authorization"]
+            async with HalfSent(http, key) as sent, HalfSent(http, key) as sent_later:
+                await apply(second, 2)
+                assert b'"two"' in await sent.answer()
+                await apply(third, 3)
+                assert b" 404 " in (await sent_later.answer()).splitlines()[0]
 
 
 async def test_settings_that_can_t_be_applied_change_nothing(state_dir: Path) -> None:
