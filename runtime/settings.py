@@ -225,6 +225,8 @@ def caller(environ: Mapping[str, str] | None = None) -> Caller:
         admin_url=environ.get("BULKHEAD_ADMIN_URL", "").rstrip("/"),
         admin_key=environ.get("BULKHEAD_ADMIN_KEY", "").strip(),
         ca=environ.get("BULKHEAD_CA", ""),
+        client_cert=environ.get("BULKHEAD_CLIENT_CERT", ""),
+        client_key=environ.get("BULKHEAD_CLIENT_KEY", ""),
     )
 
 

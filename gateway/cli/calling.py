@@ -10,12 +10,11 @@ import httpx
 import msgspec
 
 from gateway import address
-from gateway.address import Address
 from gateway.admin import key as admin_key
+from gateway.cli import proof
 from gateway.cli.options import Declined, Places, Refused, Stranger, Unreachable, locate
 from gateway.live.words import clean
 from runtime import settings as config
-from runtime.config.place import Caller
 
 TIMEOUT_S = 10.0
 PROBLEM = "application/problem+json"
@@ -75,38 +74,15 @@ def admin_server(places: Places) -> Server:
     given, state_dir = config.caller(), locate(places).state_dir
     if given.admin_url:
         key = admin_key.read(state_dir, given.admin_key)
-        return Server(given.admin_url, key, authority(given))
+        return Server(given.admin_url, key, proof.outside(given))
     found = address.find(state_dir, "admin") if state_dir.exists() else None
     if found is None:
         raise Unreachable(
             f"no admin API is open for {state_dir}; start `bulkhead dev` or `serve` (with an admin "
             "port), or name another with --state or BULKHEAD_ADMIN_URL"
         )
-    return Server(found.url, admin_key.read(state_dir, given.admin_key), trust(found))
-
-
-def trust(found: Address) -> ssl.SSLContext | bool:
-    """Whom to believe there."""
-    if found.certificate:
-        return only(found.certificate)
-    return ssl.create_default_context(cafile=found.authority) if found.authority else True
-
-
-def authority(given: Caller) -> ssl.SSLContext | bool:
-    """Whom to believe at a URL that the environment names. Raises Unreachable."""
-    try:
-        return ssl.create_default_context(cafile=given.ca) if given.ca else True
-    except OSError as fault:
-        raise Unreachable(f"BULKHEAD_CA: {given.ca}: {fault.strerror or fault}") from None
-
-
-def only(certificate: str) -> ssl.SSLContext:
-    """Believes this one certificate, by whatever name: it is our own listener's."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.load_verify_locations(certificate)
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context
+    key = admin_key.read(state_dir, given.admin_key)
+    return Server(found.url, key, proof.towards(found, given))
 
 
 def check(answer: httpx.Response, url: str) -> None:
@@ -144,10 +120,5 @@ def stranger(url: str) -> Stranger:
 def unreachable(url: str, fault: httpx.HTTPError) -> Unreachable:
     """What to say when nothing, or no HTTP, comes back."""
     why = str(fault) or type(fault).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in why:
-        why += "; BULKHEAD_CA names the file of an authority to believe"
-    elif "WRONG_VERSION_NUMBER" in why:
-        why += "; if it has no certificate, its URL begins with http://"
-    elif isinstance(fault, httpx.ProtocolError | httpx.ReadError) and url.startswith("http://"):
-        why += "; if it has a certificate, its URL begins with https://"
-    return Unreachable(f"{url} can't be reached ({why})")
+    told = proof.hint(url, fault)
+    return Unreachable(f"{url} can't be reached ({why}{'; ' if told else ''}{told})")

@@ -7,9 +7,10 @@ import json
 import click
 
 from gateway import address
+from gateway.cli import proof
 from gateway.cli.accounts import as_json, when
 from gateway.cli.answers import Status, Whoami
-from gateway.cli.calling import Server, admin_server, authority, trust
+from gateway.cli.calling import Server, admin_server
 from gateway.cli.options import NoState, Places, locate, peek, places
 from gateway.cli.serving import url_of
 from runtime import settings as config
@@ -46,7 +47,7 @@ def public_server(places: Places) -> Server:
     """Where and as whom to call. Raises NoState if there is no key."""
     given = config.caller()
     if given.url and given.api_key:
-        return Server(given.url, given.api_key, authority(given))
+        return Server(given.url, given.api_key, proof.outside(given))
     state_dir = locate(places).state_dir
     demo_key = state_dir / "demo-key"
     if not given.api_key and not demo_key.exists():
@@ -57,8 +58,8 @@ def public_server(places: Places) -> Server:
     key = given.api_key or demo_key.read_text("ascii", "replace").strip()
     found = address.find(state_dir, "gateway") if state_dir.exists() else None
     if given.url or found is None:
-        return Server(given.url or url_of(peek(places)), key, authority(given))
-    return Server(found.url, key, trust(found))
+        return Server(given.url or url_of(peek(places)), key, proof.outside(given))
+    return Server(found.url, key, proof.towards(found, given))
 
 
 def tenant_rows(server: Server, found: Whoami) -> list[tuple[str, str]]:

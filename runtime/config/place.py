@@ -46,6 +46,8 @@ class Caller(Struct, frozen=True, kw_only=True):
     admin_url: str = ""
     admin_key: str = ""
     ca: str = ""  # a PEM file
+    client_cert: str = ""  # a PEM file, to show to who asks for one
+    client_key: str = ""  # its key
 
     def __repr__(self) -> str:
         return f"Caller(url={self.url!r}, admin_url={self.admin_url!r})"

@@ -79,16 +79,19 @@ def server_context(tls: ServerTls, folder: Path) -> ssl.SSLContext:
     return context
 
 
+def show(context: ssl.SSLContext, tls: ServerTls | ClientTls, folder: Path) -> None:
+    """Have a context show a certificate, which was checked. Raises BadCertificate."""
+    try:
+        context.load_cert_chain(folder / tls.cert, folder / tls.key, password=_no_password)
+    except (OSError, ValueError) as fault:  # it was changed since it was checked
+        raise BadCertificate([("cert", f"{folder / tls.cert} can't be used ({fault})")]) from None
+
+
 def _context(tls: ServerTls | ClientTls, folder: Path) -> ssl.SSLContext:
     identity = certificates.load(tls, folder)
     context = _server(tls, identity) if isinstance(tls, ServerTls) else _client(identity)
     if tls.cert:
-        try:
-            context.load_cert_chain(folder / tls.cert, folder / tls.key, password=_no_password)
-        except (OSError, ValueError) as fault:  # it was changed since it was checked
-            raise BadCertificate(
-                [("cert", f"{folder / tls.cert} can't be used ({fault})")]
-            ) from None
+        show(context, tls, folder)
     return context
 
 
