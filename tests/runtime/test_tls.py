@@ -77,10 +77,10 @@ async def test_each_end_refuses_whom_it_does_not_know(authority: Authority, tmp_
         unknown = await failure(server, ClientTls(ca="other/ca.pem"), tmp_path)
         assert "CERTIFICATE_VERIFY_FAILED" in unknown
         none = await failure(server, ClientTls(ca="ca.pem"), tmp_path)
-        assert "CERTIFICATE_REQUIRED" in none or none in LOST
+        assert "CERTIFICATE_REQUIRED" in none or none.startswith(LOST)
         theirs = ClientTls(ca="ca.pem", cert="other/client.pem", key="other/client.key")
         unwanted = await failure(server, theirs, tmp_path)
-        assert "UNKNOWN_CA" in unwanted or unwanted in LOST
+        assert "UNKNOWN_CA" in unwanted or unwanted.startswith(LOST)
         gone = ClientTls(ca="nowhere.pem")
         assert f"{tmp_path}/nowhere.pem can't be read" in await failure(server, gone, tmp_path)
         assert server.asked == []
