@@ -27,7 +27,8 @@ from gateway.processes.server import NodeThread, keep_hosts, node_of, own_store,
 from gateway.processes.workers import GatewayFailed
 from gateway.root import refuse_if_lost
 from runtime import logs, state, weights
-from runtime.config.overrides import local_tls
+from runtime.config import overrides
+from runtime.config.kinds import Host
 from runtime.deploy import reload
 from runtime.deploy.reload import Start
 from runtime.deploy.rollout import by
@@ -55,8 +56,15 @@ class Addresses:
     admin_port: int | None = None
 
 
+def a_host(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    """What --host says, checked as `server.host` is in the file."""
+    if given is not None and (told := overrides.fault(Host, given)):
+        raise click.BadParameter(told)
+    return given
+
+
 LISTENER = (
-    click.option("--host", help="The address to listen on."),
+    click.option("--host", callback=a_host, help="The address to listen on."),
     click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on."),
 )
 admin_port_option = click.option(
@@ -209,7 +217,7 @@ def _ours(settings: Settings, *, with_node: bool) -> Iterator[socket.socket]:
 def _with_local_tls(settings: Settings) -> Settings:
     folder = settings.state_dir / "tls"
     local_ca.ensure(folder, local_ca.names_here())
-    server = msgspec.structs.replace(settings.file.server, tls=local_tls(str(folder)))
+    server = msgspec.structs.replace(settings.file.server, tls=overrides.local_tls(str(folder)))
     file = msgspec.structs.replace(settings.file, server=server)
     return msgspec.structs.replace(settings, file=file, local_tls=str(folder))
 

@@ -9,12 +9,14 @@ the structs within.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from runtime.config import words
+from runtime.config.kinds import Json
 from runtime.config.report import Report, did_you_mean, join
 from runtime.config.variables import Expanded, has_unknown, plain
 
@@ -53,6 +55,10 @@ def _convert(kind: Any, data: object, report: Report, path: str) -> Any:
         return _struct(kind, data, report, path)
     if get_origin(kind) is tuple:
         return _list(get_args(kind)[0], data, report, path)
+    if kind == Json and (endless := list(_endless(data, path))):
+        for where, number in endless:
+            report.error(where, f"expected a number, found {number}")
+        return None
     return _leaf(kind, data, report, path)
 
 
@@ -83,6 +89,18 @@ def _leaf(kind: Any, data: object, report: Report, path: str) -> Any:
     except msgspec.ValidationError:
         hint = words.suggestion(kind, data)
         return _refuse(words.expected(kind), data, report, path, kind, hint)
+
+
+def _endless(data: object, path: str) -> Iterator[tuple[str, float]]:
+    """Every nan and inf, however deep, with its path."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _endless(value, join(path, key))
+    elif isinstance(data, list):
+        for i, value in enumerate(data):
+            yield from _endless(value, f"{path}[{i}]")
+    elif isinstance(data, float) and not math.isfinite(data):
+        yield path, data
 
 
 def _refuse(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -68,6 +68,8 @@ OptionalSecret = Annotated[
         extra={"private": True},
     ),
 ]
+# What engines and servers are handed on as JSON, which has no nan and no inf.
+Json = Annotated[dict[str, Any], Meta(extra={"is": "json"})]
 DayOrNone = Annotated[datetime.date | None, Meta(description="a date, such as 2026-11-01")]
 Origin = Annotated[
     str,

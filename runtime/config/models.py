@@ -13,6 +13,7 @@ from runtime.config.kinds import (
     Count,
     Currency,
     DayOrNone,
+    Json,
     ModelId,
     Number,
     OptionalSecret,
@@ -80,14 +81,14 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     # engines of our own
     source: str = ""  # a packaged source of weights
     path: str = ""  # or a folder in Hugging Face layout
-    options: dict[str, Any] = {}  # the engine's own
+    options: Json = {}  # the engine's own
     # an attached server
     url: str = ""
     upstream_model: str = ""
     api_key_secret: OptionalSecret = ""  # the secret that holds its key
     tls: ClientTls = ClientTls()
     cache_salt: bool = True  # send the tenant's salt, for engines that separate caches by it
-    extra_body: dict[str, Any] = {}  # merged into each request to it
+    extra_body: Json = {}  # merged into each request to it
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:

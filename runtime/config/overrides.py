@@ -24,8 +24,13 @@ KINDS: dict[str, Any] = {
 def check(env: Mapping[str, str], report: Report) -> None:
     """Tell of hosts and ports that can't be."""
     for name, kind in KINDS.items():
-        if (text := env.get(name, "")) and not _is(kind, text):
-            report.error(name, f"expected {words.expected(kind)}, found {words.found(text)}")
+        if (text := env.get(name, "")) and (told := fault(kind, text)):
+            report.error(name, told)
+
+
+def fault(kind: Any, text: str) -> str:
+    """Why a text from outside the file isn't of a kind; empty if it is."""
+    return "" if _is(kind, text) else f"expected {words.expected(kind)}, found {words.found(text)}"
 
 
 def apply(file: FileSettings, env: Mapping[str, str]) -> FileSettings:

@@ -44,6 +44,24 @@ def test_a_number_beyond_toml_s_is_told_with_its_path(where: str) -> None:
     assert faults(f"{MODEL}[secrets]\nrequired = [{HUGE}]\n").keys() == {"secrets.required[0]"}
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("options.step_s = {}", "options.step_s"), ("options.a.b = [1, {}]", "options.a.b[1]"),
+        ("extra_body.top_k = {}", "extra_body.top_k"),
+        ('extra_body."a b" = {}', 'extra_body."a b"'),
+    ],
+)  # fmt: skip
+def test_what_json_has_no_word_for_is_told_with_its_path(
+    value: str, path: str, number: str
+) -> None:
+    """It would reach an engine as null, or not at all."""
+    model = MODEL.replace("fake", "openai") if "extra" in value else MODEL
+    found = faults(model + value.format(number))
+    assert found[f"models[0].{path}"] == f"expected a number, found {number}"
+
+
 @pytest.mark.parametrize(
     ("origin", "message"),
     [
