@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ MODEL_ID = "smollm2-135m-instruct"
 MODELS = Path(__file__).parents[1] / ".bulkhead" / "models"
 # Set before torch is imported: threads that spin at barriers crawl when the cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# What a script puts in the background starts deaf to SIGINT, and so do its children: tests that
+# interrupt one would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 NO_SKIP = os.environ.get("BULKHEAD_NO_SKIP") == "1"
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import structlog
 
-from gateway.relay.transport import Broken, ConnectFailed, Transport
+from gateway.relay.transport import MAYBE_REFUSED, Broken, ConnectFailed, Transport
 from runtime.config.models import ClientTls
 from runtime.config.sections import ServerTls
 from runtime.tls.certificates import BadCertificate, absolute
@@ -20,7 +20,10 @@ from tests.authority import DAY, Authority, p256, pem_of
 from tests.runtime.upstream import Exchange, Upstream, upstream
 
 MUTUAL = ServerTls(cert="server.pem", key="server.key", client_ca="ca.pem")
-LOST = ("ServerDisconnectedError", "ClientOSError", "ClientConnectionResetError")
+LOST = tuple(
+    f"{kind}; {MAYBE_REFUSED}"
+    for kind in ("ServerDisconnectedError", "ClientOSError", "ClientConnectionResetError")
+)
 CLIENT = ClientTls(ca="ca.pem", cert="client.pem", key="client.key")
 
 
