@@ -57,6 +57,7 @@ class Runway:
         self._verifier = verifier
         self._thread = ThreadPoolExecutor(1, "step") if overlap else None
         self._chosen: dict[Seq, int] = {}  # by the last step
+        self._stopped: set[int] = set()  # serials of its rows that weren't to be computed
 
     def launch(self, number: int, batch: Batch) -> Flight:
         """Run a step after those launched before it."""
@@ -72,14 +73,26 @@ class Runway:
             self._thread.shutdown(cancel_futures=True)
 
     def _run(self, batch: Batch) -> Landed:
-        batch = batch.with_tokens(self._chosen)
+        laid_out = batch
+        batch = self._continued(batch)
         self.at("launched", batch)
         before = self._verifier.num_checked("before")
         batch, mismatches = self._verifier.screen(batch)
         num_checked = self._verifier.num_checked("before") - before
+        self._stopped = _serials(laid_out) - _serials(batch)
         self.at("checked", batch)
         tokens = self._model.run(batch) if batch.chunks else {}
         self.at("computed", batch)
         by_chunk = {batch.chunks[row]: token for row, token in tokens.items()}
         self._chosen = {chunk.seq: token for chunk, token in by_chunk.items()}
         return Landed(batch, by_chunk, mismatches, num_checked)
+
+    def _continued(self, batch: Batch) -> Batch:
+        """With what the last step chose, and without rows that would go on from what it stopped."""
+        batch = batch.with_tokens(self._chosen)
+        void = [row for row, chunk in enumerate(batch.chunks) if chunk.serial in self._stopped]
+        return batch.without(void) if void else batch
+
+
+def _serials(batch: Batch) -> set[int]:
+    return {chunk.serial for chunk in batch.chunks}

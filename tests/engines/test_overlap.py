@@ -156,3 +156,21 @@ def test_the_next_step_is_laid_out_while_one_runs(make_tiny: EngineFactory) -> N
     assert len(engine._flights) == 2
     gate.open()
     finish(engine, answers)
+
+
+def test_a_prompt_whose_chunk_is_stopped_does_not_go_on(make_faulty: EngineFactory) -> None:
+    """Its next chunk is on its way already: it would read what was never computed."""
+    engine = make_faulty(max_batch_tokens=8, max_running=4)
+    engine.add(ask("a", random_prompt(20, 1), 4))
+    gate = Gate(engine, "launched", 1)
+    assert engine._launch()
+    assert engine._launch()
+    first, second = engine._flights
+    first.batch.expected_tags[0, 0] += 1
+    gate.open()
+    assert not first.land().batch.chunks
+    assert not second.land().batch.chunks
+    answers = Answers()
+    finish(engine, answers)
+    clean = drive(make_faulty(), ask("a", random_prompt(20, 1), 4))
+    assert answers.tokens("a") == clean.tokens("a")

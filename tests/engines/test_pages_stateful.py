@@ -1,114 +1,107 @@
-"""Random lives of seqs of several domains over one small pool, with an oracle beside it."""
+"""Random lives of requests of several domains, whatever comes between two parts of a step."""
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
-    consumes,
     initialize,
     invariant,
-    multiple,
     rule,
     run_state_machine_as_test,
 )
 
-from engines.api import Request, Sampling
-from engines.embedded import tags
-from engines.embedded.pages import PagePool
-from engines.embedded.prefix import KeyScope
-from engines.embedded.seq import Phase, Seq
-from engines.embedded.tables import Tables
-from tests.engines.books import check_books
+from tests.engines.world import DEEDS, DOMAINS, POINTS, World, random_request
+from tests.stack import SOAK
 
-PAGE_SIZE = 2
-DOMAINS = st.sampled_from(["a", "b", "c"])
-# Few different tokens: most prompts share a prefix with an earlier one.
-PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=9)
-
-
-def scope_of(domain: str) -> KeyScope:
-    return KeyScope(domain, "rev", "", "bfloat16", "bfloat16", "unit", "layout", PAGE_SIZE)
+CHECKS = 10_000_000 if SOAK else 300_000  # of a page by the check of tags
+DOMAIN = st.sampled_from(DOMAINS)
+# Few different tokens: most prompts share a prefix with an earlier one, many of whole pages.
+PROMPT = st.one_of(
+    st.lists(st.integers(0, 1), min_size=1, max_size=9),
+    st.integers(1, 8).map(lambda length: ([0, 1, 1] * 3)[:length]),
+)
+NUMBER = st.integers(0, 7)
+DEED = st.sampled_from(DEEDS)
 
 
-class TablesMachine(RuleBasedStateMachine):
-    """Admits, computes, ends and condemns seqs; knows what each page was last written with."""
+class EngineMachine(RuleBasedStateMachine):
+    """Launches, executes and lands steps, and does anything else in between."""
 
-    running = Bundle("running")
+    @initialize(max_batch_tokens=st.sampled_from([3, 12]), num_pages=st.sampled_from([16, 24]))
+    def start(self, max_batch_tokens: int, num_pages: int) -> None:
+        self.world = World(num_pages, max_batch_tokens=max_batch_tokens, max_running=3)
 
-    @initialize()
-    def start(self) -> None:
-        self.pool = PagePool(12)
-        self.tables = Tables(self.pool, PAGE_SIZE, scope_of)
-        self.live: list[Seq] = []
-        self.written: dict[int, tuple[str, list[int]]] = {}  # page -> domain, tokens up to its end
-
-    @rule(target=running, domain=DOMAINS, prompt=PROMPTS, max_tokens=st.integers(1, 4))
-    def admit(self, domain: str, prompt: list[int], max_tokens: int) -> object:
-        seq = Seq.of(Request("r", domain, tuple(prompt), Sampling(max_tokens)))
-        if not self.tables.admit(seq):
-            return multiple()
-        assert seq.num_computed < len(prompt), "at least one prompt token is computed"
-        self.live.append(seq)
-        return seq
-
-    @rule(seq=running, num_tokens=st.integers(1, 4))
-    def compute(self, seq: Seq, num_tokens: int) -> None:
-        chunk_len = min(num_tokens, seq.num_unscheduled)
-        reached = seq.num_computed + chunk_len
-        if chunk_len == 0 or not self.tables.grow(seq, reached):
-            return
-        if seq.copied is not None and seq.num_computed == seq.num_reused:
-            target = seq.block_table[seq.num_computed // PAGE_SIZE]
-            self.written[target] = self.written[seq.copied.id]
-        for position in range(seq.num_computed, reached):
-            page = seq.block_table[position // PAGE_SIZE]
-            self.written[page] = (seq.request.domain, seq.tokens[: position + 1])
-        self.tables.computed(seq.next_chunk(chunk_len))
-        seq.num_choosing = 0
-        if reached == len(seq.tokens) < seq.max_len - 1:
-            seq.tokens.append(1)
-
-    @rule(seq=consumes(running))
-    def end(self, seq: Seq) -> None:
-        self.live.remove(seq)
-        self.tables.release(seq, Phase.ENDED)
-
-    @rule(seq=consumes(running))
-    def condemn(self, seq: Seq) -> None:
-        if self.pool.count()["quarantined"] + len(seq.block_table) > 3:
-            self.end(seq)  # leave enough of the pool for the others
-            return
-        self.live.remove(seq)
-        self.tables.quarantine(seq, Phase.ENDED)
+    @rule(domain=DOMAIN, prompt=PROMPT, max_tokens=st.integers(1, 6))
+    def submit(self, domain: str, prompt: list[int], max_tokens: int) -> None:
+        self.world.submit(domain, prompt, max_tokens)
 
     @rule()
-    def evict(self) -> None:
-        if self.tables.prefix.num_evictable:
-            self.tables.prefix.evict_oldest()
+    def launch(self) -> None:
+        self.world.launch()
+
+    @rule()
+    def execute(self) -> None:
+        self.world.execute()
+
+    @rule(point=st.sampled_from(POINTS), deed=DEED, number=NUMBER)
+    def execute_meanwhile(self, point: str, deed: object, number: int) -> None:
+        self.world.execute(point, lambda: deed(self.world, number))  # type: ignore[operator]
+
+    @rule()
+    def land(self) -> None:
+        self.world.land()
+
+    @rule(deed=DEED, number=NUMBER)
+    def do(self, deed: object, number: int) -> None:
+        deed(self.world, number)  # type: ignore[operator]
+
+    @rule(domain=DOMAIN, prompt=PROMPT)
+    def open(self, domain: str, prompt: list[int]) -> None:
+        self.world.open(domain, prompt)
+
+    @rule(number=NUMBER)
+    def spoil(self, number: int) -> None:
+        self.world.spoil(number)
+
+    @rule()
+    def change_weights(self) -> None:
+        self.world.change_weights()
 
     @invariant()
-    def books_balance(self) -> None:
-        if hasattr(self, "pool"):
-            copied = [[seq.copied.id] for seq in self.live if seq.copied is not None]
-            check_books(self.pool, [*(seq.block_table for seq in self.live), *copied])
+    def all_holds(self) -> None:
+        if hasattr(self, "world"):
+            self.world.check()
 
-    @invariant()
-    def every_table_holds_its_own(self) -> None:
-        """No page of another domain, no stale tag, and the very tokens that belong there."""
-        for seq in getattr(self, "live", []):
-            for index, page in enumerate(seq.pages()):
-                assert self.pool.holds(page)
-                assert tags.domain_slot(page.tag) == seq.domain_slot
-                end = min((index + 1) * PAGE_SIZE, seq.num_computed)
-                if end > index * PAGE_SIZE:
-                    assert self.written[page.id] == (seq.request.domain, seq.tokens[:end])
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.finish()
 
 
-def test_no_table_ever_holds_a_page_of_another_domain() -> None:
-    """Nor a stale one; references and states always balance; a running seq never runs out."""
+def test_no_row_ever_reads_a_slot_that_is_not_its_own() -> None:
+    """Books balance, sealed pages stay as they are, and all that was begun comes to its end."""
     run_state_machine_as_test(
-        TablesMachine,
-        settings=settings(max_examples=150, stateful_step_count=60, deadline=None),
+        EngineMachine,
+        settings=settings(max_examples=5000 if SOAK else 60, stateful_step_count=60, deadline=None),
     )
+
+
+def test_the_check_never_stops_a_row_of_a_sound_pool() -> None:
+    """Long contexts, many rows, a pool that is always full; every slot that is read is right."""
+    chance = random.Random(0)
+    world = World(900, 2, spoilable=0, max_batch_tokens=256, max_running=32)
+    while world.engine.verifier.pages_checked < CHECKS:
+        if len(world.engine._seqs) < 40:
+            world.submit(*random_request(chance.randrange(10**9), 250, 150))
+        if chance.random() < 0.1:
+            chance.choice(DEEDS)(world, chance.randrange(8))
+        for step in (world.launch, world.execute, world.land):
+            if chance.random() < 0.8:
+                step()
+        if chance.random() < 0.05:
+            world.check()
+    world.finish()
+    assert world.engine.stats().tag_mismatches == 0
+    assert world.engine.stats().preempted > 0
