@@ -84,6 +84,7 @@ async def _follow(start: Start, sign: Sign, apply: Apply) -> None:
     pointer = Pointer(book)
     while True:
         await asyncio.sleep(POLL_S)
+        sign.keep_up()
         current = pointer.read()
         if current is None or current == seen:
             continue

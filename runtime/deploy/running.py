@@ -6,17 +6,21 @@ lock tells the living from the dead, which a pid can't, since pids come again.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from io import FileIO
 from pathlib import Path
 from typing import Literal
 
+import structlog
 from msgspec import Struct, json
 
 from runtime import durable
 from runtime.deployments import Current
 from runtime.state import runtime_dir
+
+log = structlog.get_logger()
 
 Role = Literal["node", "gateway"]
 PREFIX = "runs-"
@@ -44,13 +48,17 @@ class Running(Struct, frozen=True, kw_only=True):
 
 
 class Sign:
-    """This process's file. Made before anything else, closed at the end."""
+    """This process's file. Made before anything else, closed at the end.
+
+    What can't be written, as on a full disk, is told once, and written when `keep_up` finds room.
+    """
 
     def __init__(self, state_dir: Path, role: Role, *, dev: bool) -> None:
         self._state_dir = state_dir
         self._file: FileIO | None = None
+        self._is_behind = self._is_told = False
         self.shown = Running(role=role, pid=os.getpid(), dev=dev)
-        self._show()
+        self._write()
 
     def show(
         self, current: Current, number: int, fault: str = "", lacks: tuple[str, ...] = ()
@@ -59,9 +67,22 @@ class Sign:
         self._show(number=number, change=current.change, fault=fault, lacks=lacks)
 
     def tell(self, troubles: dict[str, Trouble]) -> None:
-        """It knows this of the attached servers. Raises OSError."""
+        """It knows this of the attached servers."""
         if self._file is not None and troubles != self.shown.troubles:
             self._show(troubles=troubles)
+
+    def keep_up(self) -> None:
+        """Write what couldn't be written before, if there is any."""
+        if not self._is_behind:
+            return
+        try:
+            self._write()
+        except OSError as fault:
+            if not self._is_told:
+                log.warning("sign_not_written", role=self.shown.role, reason=str(fault))
+            self._is_told = True
+        else:
+            self._is_behind = self._is_told = False
 
     def close(self) -> None:
         """It ends."""
@@ -78,13 +99,18 @@ class Sign:
 
     def _show(self, **changes: object) -> None:
         fields = {name: getattr(self.shown, name) for name in self.shown.__struct_fields__}
-        self.shown = Running(**fields | changes)
+        self.shown, self._is_behind = Running(**fields | changes), True
+        self.keep_up()
+
+    def _write(self) -> None:
         draft = self._path.with_name(f".{self._path.name}")
         file = draft.open("wb", buffering=0)
         fcntl.flock(file, fcntl.LOCK_EX)  # before it is seen, so that what is seen is locked
         try:
             with durable.naming(self._path):
-                file.write(json.encode(self.shown))
+                data = json.encode(self.shown)
+                if file.write(data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
             file.close()
             raise

@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 
 from runtime.deploy import reload as module
 from runtime.deploy.reload import Start, following, load_current
-from runtime.deploy.running import Sign
+from runtime.deploy.running import Sign, running
 from runtime.deployments import Deployments, NoDeployment, Origin
 from runtime.settings import ConfigError, Settings
+from runtime.state import runtime_dir
 
 MODEL = '[[models]]\nid = "echo"\nengine = "fake"\n'
 SECRET = (
@@ -132,6 +133,27 @@ async def test_what_can_t_be_loaded_changes_nothing_and_is_shown(state_dir: Path
         await process.has_looked_at(4)
         assert (process.names, process.sign.shown.number) == (["three"], 4)
         assert process.sign.shown.fault == ""
+
+
+async def test_without_room_for_its_sign_a_process_goes_on_following(state_dir: Path) -> None:
+    """The temporary folder is full: told once, and shown when there is room again."""
+    deploy(state_dir, "one")
+    async with process_of(state_dir) as process:
+        await process.has_looked_at(1)
+        (sign,) = runtime_dir(state_dir).glob("runs-*")
+        full = sign.with_name(f".{sign.name}")
+        full.symlink_to("/dev/full")
+        with capture_logs() as logs:
+            for change, name in enumerate(("two", "three"), start=2):
+                deploy(state_dir, name)
+                await process.has_looked_at(change)
+            assert process.names == ["two", "three"]
+            assert [seen.number for seen in running(state_dir)] == [1]
+            full.unlink()
+            await process.until(lambda: [seen.number for seen in running(state_dir)] == [3])
+        (told,) = (log for log in logs if log["event"] == "sign_not_written")
+        assert "No space left on device" in told["reason"]
+        assert str(sign) in told["reason"]
 
 
 async def test_what_can_t_be_applied_is_shown_and_the_next_is_tried(state_dir: Path) -> None:
