@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -150,13 +151,16 @@ async def test_a_gateway_that_hears_late_loses_nothing(settings: Settings) -> No
             assert await answered(relay, errand) == "abca"
             hosts.add(errand.host_id)
 
-    async with node_on(settings) as (node, _), asyncio.timeout(60):
+    def is_known(count: int) -> bool:
+        return len(hosts) >= count or clients.done()
+
+    async with node_on(settings) as (node, _), asyncio.timeout(150):
         relay, numbers = relay_of(found, settings), itertools.count()
-        clients = [asyncio.ensure_future(client(relay)) for _ in range(8)]
-        while not all(task.done() for task in clients):
+        clients = asyncio.gather(*(client(relay) for _ in range(8)))
+        for known in range(1, 4):  # no sooner than the last one's hosts have begun to answer
+            await until(partial(is_known, known))
             node.restart("echo")
-            await asyncio.wait(clients, timeout=1.5)
-        await asyncio.gather(*clients)
+        await clients
         follow.cancel()
         await found.directory.aclose()
 
