@@ -30,7 +30,8 @@ async def pages(host: HostView) -> PageMap:
 
 
 async def all_metrics(hosts: Sequence[HostView]) -> str:
-    """The counters of all of them; one that doesn't answer is told as down."""
+    """The counters of all that have started; one that doesn't answer is told as down."""
+    hosts = [host for host in hosts if host.socket]
     counted = await asyncio.gather(*(_stats(host) for host in hosts))
     return metrics.text(
         [

@@ -116,6 +116,7 @@ async def test_all_hosts_counters(tmp_path: Path) -> None:
         assert 'bulkhead_host_up{host="dead",model="echo"} 0\n' in answer.text
         assert 'engine_steps_total{host="up",model="echo"} 0\n' in answer.text
         assert 'engine_steps_total{host="dead"' not in answer.text
+        assert "starts" not in answer.text
 
 
 async def test_faults_are_listed_and_planted(tmp_path: Path) -> None:
