@@ -180,7 +180,7 @@ def _states(told: HostPages, width: int) -> list[Text]:
 def _told(domain: DomainPages) -> str:
     numbers = ", ".join(f"{number} {state}" for state, number in domain.pages.items())
     ages = f"{span(domain.youngest_s)} to {span(domain.oldest_s)}"
-    return f"{clean(domain.domain)}: {numbers}; in that state for {ages}"
+    return f"{clean(domain.domain)}: {numbers}, for {ages}"
 
 
 def refused(host: str, model: str, reason: str) -> RenderableType:

@@ -66,7 +66,7 @@ def test_a_small_pool_is_shown_page_by_page() -> None:
     legend = "\n".join(lines[4:])
     for told in ("█ 2 active", "▓ 1 sealed", "░ 2 cached", "~ 1 retiring", "! 1 quarantined"):
         assert told in legend
-    assert "■ domain00: 2 active, 1 sealed; in that state for 1 s to 5 min" in legend
+    assert "■ domain00: 2 active, 1 sealed, for 1 s to 5 min" in legend
 
 
 def test_fences_are_told_while_something_waits_for_them() -> None:
