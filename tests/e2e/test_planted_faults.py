@@ -11,11 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
+from runtime.state import runtime_dir
 from tests.e2e.asking import eventually
 from tests.e2e.clients import DONE, Stream
 from tests.e2e.ledger import records
 from tests.e2e.test_operator import admin
-from tests.stack import BULKHEAD, Stack, running
+from tests.stack import BULKHEAD, Stack, fake_config, running
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.slow
@@ -136,3 +137,16 @@ def test_a_page_of_another_tenant_has_the_host_replaced(stack: Stack) -> None:
     assert "model_failed" not in stack.log.read_text()
     rows = records(stack)
     assert [billed(row) for row in rows] == [("", 1)] * 4
+
+
+def test_a_server_of_production_refuses(tmp_path: Path) -> None:
+    """With the reason, and not as if the key were wrong; its host refuses, too."""
+    with running(tmp_path, fake_config(), "serve") as stack:
+        for command in (("inject", "flip-bit"), ("list",)):
+            told = stack.cli("fault", *command, ok=False)
+            assert "faults are planted by `bulkhead dev` alone" in told
+        (socket,) = runtime_dir(stack.state).glob("*-*.sock")
+        transport = httpx.HTTPTransport(uds=str(socket))
+        with httpx.Client(transport=transport, base_url="http://host") as http:
+            answer = http.post("/faults/flip-bit")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_development")
