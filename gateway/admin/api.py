@@ -23,7 +23,7 @@ from gateway.admin.status import Process, status
 from gateway.admin.tail import Tail
 from gateway.store.connection import DATABASE
 from runtime.config.models import ModelSettings
-from runtime.deploy.running import running
+from runtime.deploy.running import troubles
 from runtime.metrics import CONTENT_TYPE
 from runtime.settings import Settings
 
@@ -123,8 +123,7 @@ class AdminApi:
     async def _servers(self) -> list[dict[str, object]]:
         """The attached servers by model, and what went wrong with each last, if anything did."""
         settings = self._settings()
-        processes = await to_thread.run_sync(running, settings.state_dir)
-        told = {model: one for process in processes for model, one in process.troubles.items()}
+        told = await to_thread.run_sync(troubles, settings.state_dir)
         return [
             {
                 "id": model.id,

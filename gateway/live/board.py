@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gateway.live.words import span
 from runtime.node_wire import Hosts, HostState, HostView, ModelState, ModelView
 
 BUSY_S = 1.0  # after its last request a model isn't called idle yet
@@ -28,12 +29,22 @@ class Row:
     trouble: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A model that is served by URL, and what went wrong there last."""
+
+    id: str
+    is_down: bool = False
+    reason: str = ""
+    failed_at: float | None = None  # None: nothing has
+
+
 class Board:
     """The node's last word, and when each model was last busy."""
 
     def __init__(self) -> None:
         self._hosts: Hosts | None = None
-        self._attached: tuple[str, ...] = ()
+        self._attached: tuple[Attached, ...] = ()
         self._busy_at: dict[str, float] = {}
         self.num_requests = 0
         self.num_errors = 0
@@ -48,7 +59,7 @@ class Board:
         """Of what the node has told."""
         return self._hosts.version if self._hosts else 0
 
-    def see(self, hosts: Hosts, attached: Sequence[str], now: float) -> None:
+    def see(self, hosts: Hosts, attached: Sequence[Attached], now: float) -> None:
         """The node has told, and these models are served by URL."""
         self._hosts, self._attached = hosts, tuple(attached)
         for model in hosts.models:
@@ -88,8 +99,9 @@ class Board:
                 idle_s=self._idle_s(model, now),
                 trouble=model.reason if model.state is not ModelState.READY else "",
             )
-        for name in self._attached:
-            yield Row(name, "attached")
+        for server in self._attached:
+            state = "down" if server.is_down else "attached"
+            yield Row(server.id, state, trouble=_last_trouble(server, now))
 
     def _idle_s(self, model: ModelView, now: float) -> float | None:
         idle_s = now - self._busy_at[model.id]
@@ -103,6 +115,12 @@ class Board:
         if len(hosts) == 1 and hosts[0].state is not HostState.DRAINING:
             return []
         return [_host_row(host) for host in hosts]
+
+
+def _last_trouble(server: Attached, now: float) -> str:
+    if server.failed_at is None:
+        return ""
+    return f"{server.reason} ({span(now - server.failed_at)} ago)"
 
 
 def _host_row(host: HostView) -> Row:

@@ -18,6 +18,7 @@ COLOURS = {
     "waiting for memory": "yellow",
     "draining": "yellow",
     "failed": "bold red",
+    "down": "bold red",
     "cold": "dim",
 }
 STATE_WIDTH = 18

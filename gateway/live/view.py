@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Self
 
 import structlog
+from anyio import to_thread
 from rich.console import Console, RenderableType
 from rich.text import Text
 
@@ -18,12 +19,13 @@ from gateway.admin.node_client import NodeClient
 from gateway.admin.problems import Problem
 from gateway.admin.thread import AdminThread
 from gateway.deployed import Deployed
-from gateway.live.board import Board
+from gateway.live.board import Attached, Board
 from gateway.live.lines import request_line
 from gateway.live.log_pipe import Line, LogPipe, as_message
 from gateway.live.panel import panel
 from gateway.live.screen import Screen
 from gateway.live.words import count, printable, span
+from runtime.deploy.running import Trouble, troubles
 from runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -86,8 +88,9 @@ class LiveView:
             except Problem:
                 await asyncio.sleep(REFRESH_S)
             else:
-                models = self._settings().file.models
-                attached = [model.id for model in models if model.engine == "openai"]
+                told = await to_thread.run_sync(troubles, self._settings().state_dir)
+                models = [x.id for x in self._settings().file.models if x.engine == "openai"]
+                attached = [attached_of(model, told.get(model)) for model in models]
                 self._board.see(hosts, attached, time.monotonic())
 
     def _refresh(self, events: Sequence[dict[str, Any]]) -> None:
@@ -123,6 +126,14 @@ class LiveView:
         elif message := as_message(line):
             grave = line.get("level") in ("error", "critical")
             self._screen.write([Text(message, "red" if grave else "yellow")])
+
+
+def attached_of(model: str, trouble: Trouble | None) -> Attached:
+    """With the time of its trouble by our clock, which the system's may have left behind."""
+    if trouble is None:
+        return Attached(model)
+    failed_at = time.monotonic() - (time.time() - trouble.at)
+    return Attached(model, trouble.is_down, trouble.reason, failed_at)
 
 
 def can_show(fd: int = 2) -> bool:

@@ -126,6 +126,12 @@ def running(state_dir: Path) -> list[Running]:
     return [process for process in found if process is not None]
 
 
+def troubles(state_dir: Path) -> dict[str, Trouble]:
+    """What went wrong last with each attached server, by model, as any gateway here knows."""
+    told = [pair for process in running(state_dir) for pair in process.troubles.items()]
+    return dict(sorted(told, key=lambda pair: pair[1].at))
+
+
 def _read(path: Path) -> Running | None:
     while True:
         try:

@@ -47,6 +47,26 @@ def test_dev_on_a_terminal_shows_requests_models_and_faults(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_dev_on_a_terminal_shows_what_is_wrong_with_an_attached_server(tmp_path: Path) -> None:
+    config, state = tmp_path / "bulkhead.toml", tmp_path / "state"
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    attached = f'[[models]]\nid = "far"\nengine = "openai"\nurl = "{url}"\n'
+    config.write_text(fake_config(more=attached))
+    stack = Stack(config, state, free_port())
+    ports = ["--port", str(stack.port), "--admin-port", str(stack.admin_port)]
+    terminal = Terminal(*BULKHEAD, "dev", "--config", str(config), "--state", str(state), *ports)
+    try:
+        terminal.wait_for("attached")
+        stack.wait_ready()
+        stack.key = (state / "demo-key").read_text().strip()
+        assert complete(stack, model="far").status_code == 503
+        terminal.wait_for(" down ")
+        terminal.wait_for(" s ago)")
+    finally:
+        terminal.close()
+
+
+@pytest.mark.slow
 def test_dev_with_json_on_a_terminal_writes_log_lines(tmp_path: Path) -> None:
     config, state = tmp_path / "bulkhead.toml", tmp_path / "state"
     config.write_text(fake_config())

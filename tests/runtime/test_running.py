@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.deploy.running import Sign, running
+from runtime.deploy.running import Role, Sign, Trouble, running, troubles
 from runtime.deployments import Current
 from runtime.state import runtime_dir
 
@@ -47,6 +47,25 @@ def test_node_and_gateway_of_one_process_are_two(state_dir: Path) -> None:
     assert [process.role for process in running(state_dir)] == ["gateway", "node"]
     for sign in signs:
         sign.close()
+
+
+def test_of_two_processes_troubles_the_last_is_told(state_dir: Path) -> None:
+    """Two gateways, as while one takes over from another."""
+    roles: tuple[Role, Role] = ("node", "gateway")  # of one process a role is shown once
+    old, new = (Sign(state_dir, role, dev=False) for role in roles)
+    old.tell({"m": trouble("later", 8), "n": trouble("only", 1)})
+    new.tell({"m": trouble("earlier", 7)})
+    assert {model: one.reason for model, one in troubles(state_dir).items()} == {
+        "m": "later",
+        "n": "only",
+    }
+    old.close()
+    assert troubles(state_dir) == new.shown.troubles
+    new.close()
+
+
+def trouble(reason: str, at: float) -> Trouble:
+    return Trouble(reason=reason, at=at, is_down=False)
 
 
 def test_a_killed_process_is_gone_and_its_file_with_it(state_dir: Path) -> None:

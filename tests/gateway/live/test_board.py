@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gateway.live.board import Board, Row
+from gateway.live.board import Attached, Board, Row
 from gateway.live.panel import panel
 from runtime.node_wire import Hosts, HostState, HostView, ModelState, ModelView
 
@@ -21,7 +21,7 @@ def model(name: str = "a", state: ModelState = ModelState.READY, **more: Any) ->
 
 def board(hosts: list[HostView], models: list[ModelView], now: float = 0.0) -> Board:
     made = Board()
-    made.see(Hosts(version=1, deployment=2, hosts=hosts, models=models), ["far"], now)
+    made.see(Hosts(version=1, deployment=2, hosts=hosts, models=models), [Attached("far")], now)
     return made
 
 
@@ -77,6 +77,17 @@ def test_trouble_is_told_until_it_is_over() -> None:
     assert made.rows(0, 9)[0].trouble == "exited with -9"
     made = board([host("h")], [model(reason="exited with -9")])
     assert made.rows(0, 9)[0].trouble == ""
+
+
+def test_the_last_trouble_of_an_attached_server_is_told_with_its_age() -> None:
+    made = Board()
+    one = Attached("one", is_down=True, reason="Connection refused", failed_at=10)
+    two = Attached("two", reason="it answers 401", failed_at=100)
+    made.see(Hosts(version=1), [one, two], 130)
+    assert made.rows(190, 9) == [
+        Row("one", "down", trouble="Connection refused (3 min ago)"),
+        Row("two", "attached", trouble="it answers 401 (1 min ago)"),
+    ]
 
 
 def test_requests_and_errors_are_counted() -> None:
