@@ -21,7 +21,7 @@ from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from tests.gateway.test_ledger import COMPLETED, OPENING
+from tests.gateway.records import COMPLETED, OPENING
 
 FULL = "database or disk is full"
 BIG = "x" * 1_000_000  # a model's name that needs new pages

@@ -1,0 +1,52 @@
+"""A request's opening and its settlement, and how they lie in the store."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from gateway.billing import Outcome, UsageSource
+from gateway.ledger import Opening, Settlement
+from gateway.prices import TokenPrices, Usage
+from gateway.store.connection import open_for_reading
+
+OPENING = Opening(
+    request_id="req_1",
+    tenant_id="tn_1",
+    api_key_id="key_1",
+    operation="chat",
+    model_id="m",
+    model_revision="rev",
+    prices=TokenPrices("USD", input=10, cached_input=1, output=100),
+    streamed=True,
+)
+COMPLETED = Settlement(
+    outcome=Outcome.COMPLETED,
+    usage=Usage(7, 5, 3),
+    usage_source=UsageSource.UPSTREAM_FINAL,
+    status_code=200,
+    finish_reason="stop",
+    host_id="host_1",
+    first_token_at=1_500,
+)
+AMOUNT = 2 * 10 + 5 * 1 + 3 * 100
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.us = 1_000
+
+    def now_us(self) -> int:
+        return self.us
+
+
+def row(path: Path, record_id: str) -> dict[str, object]:
+    with closing(open_for_reading(path)) as db:
+        db.row_factory = sqlite3.Row
+        return dict(db.execute("SELECT * FROM usage_record WHERE id = ?", (record_id,)).fetchone())
+
+
+def line_rows(path: Path) -> list[tuple[object, ...]]:
+    with closing(open_for_reading(path)) as db:
+        return db.execute("SELECT * FROM usage_line ORDER BY record_id, line_no").fetchall()
