@@ -52,7 +52,8 @@ async def carry_out(
 async def warm(placement: Placement, model: str) -> None:
     """Wait in a model's line as a request would, so that a host starts. Raises Refusal."""
     line = placement.line(model)
-    place = line.take(0) or await line.wait(0, sys.maxsize, WARM_S)
+    turn = line.turn(0)
+    place = line.take(turn) or await line.wait(turn, sys.maxsize, WARM_S)
     line.leave(place, 0)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.catalog.catalog import Deployment
-from gateway.relay.placement import Place
+from gateway.relay.place import Place
 from gateway.relay.transport import Transport
 from gateway.relay.troubles import Troubles
 from runtime.config.models import ClientTls

@@ -12,7 +12,8 @@ from typing import Any
 
 from gateway.ids import new_id
 from gateway.relay.node_link import NodeAddress, NodeLink
-from gateway.relay.placement import Line, Place, Placement, Share
+from gateway.relay.place import Place, Share
+from gateway.relay.placement import Line, Placement
 from runtime.node_wire import Demand, HostState, HostView, ModelDemand, ModelState, ModelView
 
 NOTHING = ModelDemand()

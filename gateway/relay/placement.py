@@ -8,82 +8,40 @@ which they came, so many and so long. Nobody is woken but who gets a place.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
 from gateway.errors import ModelFailed, QueueFull, Unavailable
-from gateway.relay.transport import Transport
+from gateway.relay.place import Place
 from runtime.node_wire import ModelDemand
 
-
-class Share:
-    """What one node's hosts of one model have in flight, and the most since that was told."""
-
-    __slots__ = ("in_flight", "most_in_flight", "most_tokens", "tokens")
-
-    def __init__(self) -> None:
-        self.in_flight = self.tokens = 0
-        self.most_in_flight = self.most_tokens = 0
-
-    def told(self) -> tuple[int, int]:
-        """The most in flight since the last time: requests and tokens."""
-        most = (self.most_in_flight, self.most_tokens)
-        self.most_in_flight, self.most_tokens = self.in_flight, self.tokens
-        return most
+RETRY_S = 1.0  # a place that took no request is tried again
 
 
-class Place:
-    """Where a request can go: a host's transport and the base of its URLs."""
+class Turn:
+    """A request's place in the order in which they came, its own for as long as it lasts."""
 
-    __slots__ = ("base_url", "host_id", "in_flight", "share", "tokens", "transport")
+    __slots__ = ("had_place", "number", "tokens", "until")
 
-    def __init__(
-        self, host_id: str, base_url: str, transport: Transport, share: Share | None = None
-    ) -> None:
-        self.host_id = host_id
-        self.base_url = base_url
-        self.transport = transport
-        self.in_flight = 0
-        self.tokens = 0
-        self.share = share or Share()
-
-    def enter(self, tokens: int) -> None:
-        """One more request is here."""
-        self.in_flight += 1
-        self.tokens += tokens
-        share = self.share
-        share.in_flight += 1
-        share.tokens += tokens
-        if share.in_flight > share.most_in_flight:
-            share.most_in_flight = share.in_flight
-        if share.tokens > share.most_tokens:
-            share.most_tokens = share.tokens
-
-    def leave(self, tokens: int) -> None:
-        """It has ended, however that was."""
-        self.in_flight -= 1
-        self.tokens -= tokens
-        self.share.in_flight -= 1
-        self.share.tokens -= tokens
-
-    def close(self) -> None:
-        """It gets no more. What runs here still doesn't ask for a host to run on."""
-        self.share.in_flight -= self.in_flight
-        self.share.tokens -= self.tokens
-        self.share.told()
-        self.share = Share()
-        self.share.in_flight, self.share.tokens = self.in_flight, self.tokens
+    def __init__(self, number: int, tokens: int) -> None:
+        self.number = number
+        self.tokens = tokens
+        self.had_place = False
+        self.until: float | None = None  # the loop's time; set when it first waits
 
 
 class Waiter:
-    """A request in a line."""
+    """A turn that is waited for."""
 
-    __slots__ = ("avoid", "future", "tokens")
+    __slots__ = ("future", "turn")
 
-    def __init__(self, tokens: int, avoid: tuple[str, ...]) -> None:
-        self.tokens = tokens
-        self.avoid = avoid
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
         self.future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+
+
+def _number(waiter: Waiter) -> int:
+    return waiter.turn.number
 
 
 class Line:
@@ -96,17 +54,23 @@ class Line:
         self.state = "unknown to the node"
         self.max_in_flight = 1
         self._on_wait = on_wait
-        self._waiting: OrderedDict[Waiter, None] = OrderedDict()
+        self._arrived = 0
+        self._waiting: list[Waiter] = []  # by their numbers
         self._most_waiting = 0  # since that was told
         self._waiting_tokens = 0
 
-    def take(self, tokens: int, avoid: tuple[str, ...] = ()) -> Place | None:
+    def turn(self, tokens: int) -> Turn:
+        """The turn of a request that comes now. It takes or waits with it, as often as it must."""
+        self._arrived += 1
+        return Turn(self._arrived, tokens)
+
+    def take(self, turn: Turn) -> Place | None:
         """The place with the least to do that has room, entered; None if one has to wait."""
-        if self._waiting and not avoid:
+        if self._waiting:
             return None
-        place = self._best(avoid)
+        place = self._best()
         if place is not None:
-            place.enter(tokens)
+            self._enter(place, turn)
         return place
 
     def leave(self, place: Place, tokens: int) -> None:
@@ -115,18 +79,34 @@ class Line:
         if self._waiting:
             self.serve()
 
-    async def wait(
-        self, tokens: int, max_waiting: int, timeout_s: float, avoid: tuple[str, ...] = ()
-    ) -> Place:
+    def lose(self, place: Place) -> None:
+        """It took no request just now: nobody is sent there, until RETRY_S from now.
+
+        A host that is gone is told of by its node, but maybe later; and what failed may also have
+        been here, for want of a descriptor, say. So it isn't given up for good.
+        """
+        place.is_silent = True
+        if not place.rests:
+            place.rests = True
+            asyncio.get_running_loop().call_later(RETRY_S, self.retry, place)
+
+    def retry(self, place: Place) -> None:
+        """Requests may be sent there once more."""
+        place.rests = False
+        self.serve()
+
+    async def wait(self, turn: Turn, max_waiting: int, timeout_s: float) -> Place:
         """A place, entered, once there is one with room and it is this request's turn.
 
-        One that has somewhere to avoid has had its turn already, and is the next. Raises
-        ModelFailed, QueueFull, or Unavailable when the time is up.
+        One that had a place, which it lost, waits where it would stand by now, in what is left of
+        its time. Raises ModelFailed, QueueFull, or Unavailable when the time is up.
         """
-        self._refuse_at_once(max_waiting)
-        waiter = self._join(tokens, avoid)
+        self._refuse_at_once(turn, max_waiting)
+        if turn.until is None:
+            turn.until = asyncio.get_running_loop().time() + timeout_s
+        waiter = self._join(turn)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(turn.until):
                 return await waiter.future
         except TimeoutError:
             self._give_back(waiter)
@@ -149,22 +129,12 @@ class Line:
 
     def serve(self) -> None:
         """Give places to those that wait, in order, while there are any with room."""
-        while self._waiting and (found := self._next()):
-            waiter, place = found
-            place.enter(waiter.tokens)
-            waiter.future.set_result(place)
+        while self._waiting and (place := self._best()):
+            waiter = self._waiting[0]
             self._drop(waiter)
-
-    def _next(self) -> tuple[Waiter, Place] | None:
-        """Who is next, and where; who has somewhere to avoid may have to be passed over."""
-        for waiter in self._waiting:
-            if waiter.future.done():  # it is just leaving
-                continue
-            if place := self._best(waiter.avoid):
-                return waiter, place
-            if not waiter.avoid:
-                return None
-        return None
+            if not waiter.future.done():  # else it is just leaving
+                self._enter(place, waiter.turn)
+                waiter.future.set_result(place)
 
     def fail(self) -> None:
         """The model has failed: nobody needs to wait."""
@@ -183,55 +153,67 @@ class Line:
         most, self._most_waiting = self._most_waiting, len(self._waiting)
         return ModelDemand(waiting=most, tokens=self._waiting_tokens)
 
-    def _best(self, avoid: tuple[str, ...]) -> Place | None:
+    def _best(self) -> Place | None:
         best = None
         for place in self.places:
-            has_room = place.in_flight < self.max_in_flight and place.host_id not in avoid
+            has_room = place.in_flight < self.max_in_flight and not place.rests
             if has_room and (best is None or place.tokens < best.tokens):
                 best = place
         return best
 
-    def _refuse_at_once(self, max_waiting: int) -> None:
+    def _enter(self, place: Place, turn: Turn) -> None:
+        turn.had_place = True
+        place.enter(turn.tokens)
+
+    def _refuse_at_once(self, turn: Turn, max_waiting: int) -> None:
         if self.has_failed:
             raise _failed()
-        if len(self._waiting) >= max_waiting:
+        if len(self._waiting) >= max_waiting and not turn.had_place:
             if not self._most_waiting:  # where nobody may wait, a host has to start all the same
                 self._most_waiting = 1
                 self._on_wait()
             raise QueueFull(f"{self._crowd()}; try again later")
 
-    def _join(self, tokens: int, avoid: tuple[str, ...]) -> Waiter:
-        waiter = Waiter(tokens, avoid)
-        self._waiting[waiter] = None
-        self._waiting_tokens += tokens
-        if avoid:
-            self._waiting.move_to_end(waiter, last=False)
+    def _join(self, turn: Turn) -> Waiter:
+        waiter = Waiter(turn)
+        insort(self._waiting, waiter, key=_number)
+        self._waiting_tokens += turn.tokens
         if len(self._waiting) > self._most_waiting:
             self._most_waiting = len(self._waiting)
         if len(self._waiting) == 1:
             self._on_wait()
+        self.serve()  # there may be room by now: a deploy may have made more of it
         return waiter
 
     def _drop(self, waiter: Waiter) -> None:
-        if waiter in self._waiting:
-            del self._waiting[waiter]
-            self._waiting_tokens -= waiter.tokens
+        at = bisect_left(self._waiting, waiter.turn.number, key=_number)
+        if at < len(self._waiting) and self._waiting[at] is waiter:
+            del self._waiting[at]
+            self._waiting_tokens -= waiter.turn.tokens
 
     def _give_back(self, waiter: Waiter) -> None:
         """Who left in the moment in which a place was given to it doesn't keep it."""
         future = waiter.future
         if future.done() and not future.cancelled() and future.exception() is None:
-            self.leave(future.result(), waiter.tokens)
+            self.leave(future.result(), waiter.turn.tokens)
 
     def _crowd(self) -> str:
         if not self._waiting:
-            return f"{self._why()}, and nobody may wait for the model"
+            return f"nobody may wait for this model, and {self._why()}"
         number = len(self._waiting)
         wait = "request waits" if number == 1 else "requests wait"
         return f"{number} {wait} for this model already"
 
     def _why(self) -> str:
-        return f"all {len(self.places)} are full" if self.places else f"it is {self.state}"
+        count, silent = len(self.places), sum(place.is_silent for place in self.places)
+        if not count:
+            return f"it is {self.state}"
+        engines = "its engine" if count == 1 else f"its {count} engines"
+        if silent == count:
+            return f"{engines} can't be reached"
+        if silent:
+            return f"of {engines} {silent} can't be reached, and no other has room"
+        return f"{engines} {'is' if count == 1 else 'are'} full"
 
 
 def _failed() -> ModelFailed:

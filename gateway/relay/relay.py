@@ -20,7 +20,8 @@ from gateway.catalog.catalog import Deployment
 from gateway.errors import Unavailable, UpstreamFailed, UpstreamTimeout
 from gateway.relay.attached import AttachedServers
 from gateway.relay.extra_fields import IN_EXTRA_BODY, REMEDIES, extra_fields, refused_field
-from gateway.relay.placement import Line, Place, Placement
+from gateway.relay.place import Place
+from gateway.relay.placement import Line, Placement, Turn
 from gateway.relay.sse import (
     BadFrame,
     Frame,
@@ -40,7 +41,6 @@ from runtime.wire import REQUEST_ID
 
 log = structlog.get_logger()
 
-NOWHERE: tuple[str, ...] = ()
 MAX_ERROR_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 DRAINING = "draining"
@@ -138,19 +138,21 @@ class Relay:
     @asynccontextmanager
     async def _reply(self, errand: Errand) -> AsyncIterator[Reply]:
         """The engine's answer, its status 200. Raises Refusal."""
-        line, tokens, avoid = self._line(errand.deployment), errand.tokens, NOWHERE
+        line = self._line(errand.deployment)
+        turn = line.turn(errand.tokens)
         while True:
-            place = line.take(tokens, avoid) or await self._wait(line, errand, tokens, avoid)
+            place = line.take(turn) or await self._wait(line, errand, turn)
             errand.host_id = place.host_id
             try:
                 async with AsyncExitStack() as stack:
                     if reply := await self._sent(stack, errand, place):
+                        place.is_silent = False
                         with self._noting(errand):
                             yield reply
                         return
+                line.lose(place)  # before it is left, or it would be given to who is the next
             finally:
-                line.leave(place, tokens)
-            avoid = (*avoid, place.host_id)
+                line.leave(place, turn.tokens)
 
     async def _sent(self, stack: AsyncExitStack, errand: Errand, place: Place) -> Reply | None:
         """The answer of this place; None if it has run nothing, and another may be asked."""
@@ -210,9 +212,8 @@ class Relay:
                 line.set_places([place])
         return line
 
-    async def _wait(self, line: Line, errand: Errand, tokens: int, avoid: tuple[str, ...]) -> Place:
-        max_waiting = errand.deployment.max_waiting
-        return await line.wait(tokens, max_waiting, self._settings.start_s, avoid)
+    async def _wait(self, line: Line, errand: Errand, turn: Turn) -> Place:
+        return await line.wait(turn, errand.deployment.max_waiting, self._settings.start_s)
 
     def _request(self, errand: Errand, place: Place) -> tuple[str, str, dict[str, str], bytes]:
         deployment, body = errand.deployment, errand.ask.engine_body()

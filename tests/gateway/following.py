@@ -15,7 +15,8 @@ from gateway.catalog.catalog import catalog_of
 from gateway.relay.attached import AttachedServers
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode
-from gateway.relay.placement import Line, Place, Placement
+from gateway.relay.place import Place
+from gateway.relay.placement import Line, Placement
 from gateway.relay.relay import Errand, Relay
 from gateway.relay.transport import Reply
 from gateway.schema import decode_completion
@@ -52,8 +53,13 @@ class Following:
 
     async def place(self, model: str = "echo", timeout_s: float = 30, avoid: str = "") -> Place:
         line = self.line(model)
-        others = (avoid,) if avoid else ()
-        return line.take(1, others) or await line.wait(1, 10, timeout_s, others)
+        turn = line.turn(1)
+        while True:
+            place = line.take(turn) or await line.wait(turn, 10, timeout_s)
+            if place.host_id != avoid:
+                return place
+            line.lose(place)
+            line.leave(place, 1)
 
     def pid(self) -> int:
         """Of the host of the first node that is told of."""

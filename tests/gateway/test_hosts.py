@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from msgspec import structs
 from gateway.errors import ModelFailed, Unavailable
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode
+from gateway.relay.place import Place
 from gateway.relay.relay import Relay
 from gateway.relay.transport import Transport
 from runtime.config.models import ModelSettings
@@ -39,6 +41,7 @@ from tests.gateway.following import (
 )
 from tests.runtime.hosts import host_children
 from tests.runtime.servers import node_on, running_node
+from tests.runtime.upstream import Exchange, upstream
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +107,39 @@ async def test_a_request_that_finds_nobody_listening_goes_to_the_next_host(
         errand = errand_of(settings)
         assert await answered(relay_of(found, settings), errand) == "abca"
         assert errand.host_id != dead.host_id
+
+
+async def test_requests_that_find_nobody_listening_keep_their_order(settings: Settings) -> None:
+    found, prompts = Following(), "abcdefgh"
+    relay = relay_of(found, settings, start_s=60)
+    line = found.line()
+    dead = Place("dead", "http://host/v1", Transport("/nowhere.sock", connect_s=1))
+
+    async def ask(prompt: str) -> str:
+        errand = errand_of(settings)
+        errand.ask.prompt = prompt
+        errand.deployment = replace(errand.deployment, max_waiting=8, max_in_flight=8)
+        await relay.whole(errand)
+        return errand.host_id or ""
+
+    async def answer(exchange: Exchange) -> None:
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        choices = [{"index": 0, "text": "x", "finish_reason": "stop"}]
+        await exchange.reply_json(200, {"choices": choices, "usage": usage})
+
+    asking = [asyncio.ensure_future(ask(prompt)) for prompt in prompts]
+    await until(lambda: line.num_waiting == len(prompts))
+    line.set_places([dead])
+    assert line.num_waiting == 0
+    await until(lambda: line.num_waiting == len(prompts))
+    line.max_in_flight = 1
+    async with upstream(answer) as server:
+        live = Place("live", f"{server.url}/v1", Transport(connect_s=1))
+        line.set_places([dead, live])
+        assert set(await asyncio.gather(*asking)) == {"live"}
+        assert "".join(exchange.json()["prompt"] for exchange in server.asked) == prompts
+        await live.transport.aclose()
+    await dead.transport.aclose()
 
 
 async def test_no_place_in_time_is_unavailable_and_says_why(tmp_path: Path) -> None:

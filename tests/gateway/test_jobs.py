@@ -16,7 +16,8 @@ from gateway import usage_files
 from gateway.backups import archive, backup
 from gateway.crons import jobs
 from gateway.crons.jobs import carry_out
-from gateway.relay.placement import Place, Placement
+from gateway.relay.place import Place
+from gateway.relay.placement import Placement
 from gateway.relay.transport import Transport
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate

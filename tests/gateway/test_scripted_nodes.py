@@ -118,8 +118,8 @@ async def test_of_several_nodes_the_one_that_can_starts_a_host(tmp_path: Path) -
         line = found.line()
         line.max_in_flight = 1
         await until(lambda: bool(line.places) and 7 in able.acknowledged)
-        assert line.take(1)
-        waiting = asyncio.ensure_future(line.wait(1, 10, 60))
+        assert line.take(line.turn(1))
+        waiting = asyncio.ensure_future(line.wait(line.turn(1), 10, 60))
         await until(lambda: any("echo" in demand for demand in able.demands))
         assert able.demands[-1]["echo"] == {"waiting": 1, "in_flight": 0, "tokens": 1}
         await until(lambda: any("echo" in demand for demand in full.demands))
@@ -143,9 +143,9 @@ async def test_other_nodes_are_followed_from_now_on(tmp_path: Path) -> None:
         await until(lambda: {place.host_id for place in line.places} == {"h1", "h2"})
         first = next(place for place in line.places if place.host_id == "h1")
         line.max_in_flight = 1
-        assert line.take(1)
-        assert line.take(1)
-        waiting = asyncio.ensure_future(line.wait(1, 10, 60))
+        assert line.take(line.turn(1))
+        assert line.take(line.turn(1))
+        waiting = asyncio.ensure_future(line.wait(line.turn(1), 10, 60))
         await until(lambda: line.num_waiting == 1)
         found.directory.keep([nodes[0], nodes[2]])
         assert line.places == [first]

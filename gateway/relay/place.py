@@ -1,0 +1,75 @@
+"""A place: a host, or a server attached by URL, and what is in flight there."""
+
+from __future__ import annotations
+
+from gateway.relay.transport import Transport
+
+
+class Share:
+    """What one node's hosts of one model have in flight, and the most since that was told."""
+
+    __slots__ = ("in_flight", "most_in_flight", "most_tokens", "tokens")
+
+    def __init__(self) -> None:
+        self.in_flight = self.tokens = 0
+        self.most_in_flight = self.most_tokens = 0
+
+    def told(self) -> tuple[int, int]:
+        """The most in flight since the last time: requests and tokens."""
+        most = (self.most_in_flight, self.most_tokens)
+        self.most_in_flight, self.most_tokens = self.in_flight, self.tokens
+        return most
+
+
+class Place:
+    """Where a request can go: a host's transport and the base of its URLs."""
+
+    __slots__ = (
+        "base_url",
+        "host_id",
+        "in_flight",
+        "is_silent",
+        "rests",
+        "share",
+        "tokens",
+        "transport",
+    )
+
+    def __init__(
+        self, host_id: str, base_url: str, transport: Transport, share: Share | None = None
+    ) -> None:
+        self.host_id = host_id
+        self.base_url = base_url
+        self.transport = transport
+        self.in_flight = 0
+        self.tokens = 0
+        self.share = share or Share()
+        self.is_silent = False  # it took no request when it was last sent one
+        self.rests = False  # so it is sent none for a while
+
+    def enter(self, tokens: int) -> None:
+        """One more request is here."""
+        self.in_flight += 1
+        self.tokens += tokens
+        share = self.share
+        share.in_flight += 1
+        share.tokens += tokens
+        if share.in_flight > share.most_in_flight:
+            share.most_in_flight = share.in_flight
+        if share.tokens > share.most_tokens:
+            share.most_tokens = share.tokens
+
+    def leave(self, tokens: int) -> None:
+        """It has ended, however that was."""
+        self.in_flight -= 1
+        self.tokens -= tokens
+        self.share.in_flight -= 1
+        self.share.tokens -= tokens
+
+    def close(self) -> None:
+        """It gets no more. What runs here still doesn't ask for a host to run on."""
+        self.share.in_flight -= self.in_flight
+        self.share.tokens -= self.tokens
+        self.share.told()
+        self.share = Share()
+        self.share.in_flight, self.share.tokens = self.in_flight, self.tokens
