@@ -59,6 +59,9 @@ class KeyDirectory:
         self._principals: Principals = MappingProxyType({})
         self._seen_at_us: int | None = None
         self._looking = asyncio.Lock()  # an older look must not end after a newer one
+        self._next: asyncio.Future[bool] | None = (
+            None  # somebody waits for a look that hasn't begun
+        )
 
     def principal(self, digest: bytes) -> Principal | None:
         """Whose live key has this digest."""
@@ -71,13 +74,33 @@ class KeyDirectory:
     async def refresh_if_changed(self) -> bool:
         """Look once; whether anything had changed. Raises StoreUnavailable."""
         async with self._looking:
-            looked_at_us = self._clock.now_us()
-            found = await read_in_thread(self._path, self._read_if_changed)
-            self._seen_at_us = looked_at_us
-            if found is None:
-                return False
-            self._version, self._principals = found
-            return True
+            waited_for, self._next = self._next, None
+            went_well = False
+            try:
+                changed = await self._look()
+                went_well = True
+            finally:
+                if waited_for is not None and not waited_for.done():
+                    waited_for.set_result(went_well)
+            return changed
+
+    def next_look(self) -> asyncio.Future[bool]:
+        """Done once a look has ended that hasn't begun yet, a regular one or not: if it went well.
+
+        Others wait for it too: don't cancel it.
+        """
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        return self._next
+
+    async def _look(self) -> bool:
+        looked_at_us = self._clock.now_us()
+        found = await read_in_thread(self._path, self._read_if_changed)
+        self._seen_at_us = looked_at_us
+        if found is None:
+            return False
+        self._version, self._principals = found
+        return True
 
     async def watch(self, stop: Stop, interval_s: float = POLL_INTERVAL_S) -> None:
         """Look again and again until `stop` is set. A look that fails only makes us blinder."""

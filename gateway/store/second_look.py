@@ -2,7 +2,8 @@
 
 Whoever makes up well-formed keys must not be able to load the store. So requests share looks, looks
 are rationed, and a key that wasn't there is remembered: keys are random, so none is made later.
-Whoever gets no look waits for the next regular one, as a key that was just made would.
+Whoever gets no look of its own waits for the next regular one, so a key that was just made works
+however many strangers ask; it takes no place of a completion meanwhile.
 """
 
 from __future__ import annotations
@@ -56,17 +57,15 @@ class SecondLook:
         if digest in self._missing:
             self._missing.move_to_end(digest)
             return None
-        if self._next is None:
-            if not self._ration.take():
-                return None
+        if self._next is None and self._ration.take():
             self._next = asyncio.create_task(self._look())
-        await self._wait_for(self._next)
+        await self._wait_for(self._next or self._directory.next_look())
         found = self._directory.principal(digest)
         if found is None:
             self._remember(digest)
         return found
 
-    async def _wait_for(self, look: asyncio.Task[bool]) -> None:
+    async def _wait_for(self, look: asyncio.Future[bool]) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 went_well = await asyncio.shield(look)  # it is others' too

@@ -57,6 +57,8 @@ async def test_more_completions_than_the_limit_are_503_and_other_routes_go_on(
         busy = await gate.http.post(CHAT, json=body)
         assert (busy.status_code, busy.json()["error"]["code"]) == (503, "gateway_busy")
         assert int(busy.headers["retry-after"]) >= 1
+        stranger = await gate.http.post(CHAT, json=body, headers={"authorization": "Bearer x"})
+        assert stranger.status_code == 401, "who has no key needs no place, and takes none"
         assert (await gate.http.get("/v1/models")).status_code == 200
         release.set()
         assert [answer.status_code for answer in await asyncio.gather(*running)] == [200, 200]
