@@ -1,10 +1,9 @@
-"""What tests of deployments share: a config whose effect is seen outside, load, commands."""
+"""What tests of deployments share: a config whose effect is seen outside, and commands."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +13,11 @@ from typing import Any
 
 import httpx
 
+from tests.e2e.clients import BODY
 from tests.e2e.ledger import records
 from tests.stack import BULKHEAD, REPO, Stack, running
 
 CLIENTS = 4
-BODY = {"model": "echo", "prompt": "abcdefgh", "max_tokens": 12}
 
 
 @dataclass(frozen=True)
@@ -74,43 +73,6 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> No
     while not condition():
         assert time.monotonic() < deadline, f"not true in time: {what}"
         time.sleep(0.05)
-
-
-class Load:
-    """Clients in a loop, half of them streaming. Every request must end well."""
-
-    def __init__(self, stack: Stack) -> None:
-        self.ended = 0
-        self.failed: list[str] = []
-        self._stack = stack
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._loop, args=(i % 2 == 0,)) for i in range(CLIENTS)
-        ]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _loop(self, stream: bool) -> None:
-        with self._stack.client() as client:
-            while not self._stop.is_set():
-                try:
-                    answer = client.post("/v1/completions", json=BODY | {"stream": stream})
-                except httpx.HTTPError as fault:
-                    self.failed.append(repr(fault))
-                    continue
-                end = "data: [DONE]\n\n" if stream else "}"
-                if answer.status_code == 200 and answer.text.endswith(end):
-                    self.ended += 1
-                else:
-                    self.failed.append(f"{answer.status_code} {answer.text[-300:]}")
 
 
 def run(stack: Stack, *args: str) -> subprocess.CompletedProcess[str]:

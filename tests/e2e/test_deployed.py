@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.reloads import BODY, Wanted, answers, current, deploy, run, serving, until
+from tests.e2e.clients import BODY
+from tests.e2e.reloads import Wanted, answers, current, deploy, run, serving, until
 from tests.e2e.test_kill import wait_until_gone
 from tests.stack import SOAK, Stack, free_port
 

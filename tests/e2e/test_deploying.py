@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.reloads import Load, Wanted, current, deploy, run, serving, until
+from tests.e2e.clients import Load
+from tests.e2e.reloads import CLIENTS, Wanted, current, deploy, run, serving, until
 from tests.stack import Stack, running
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,7 @@ def test_rollback_goes_back_a_step_at_a_time(stack: Stack) -> None:
     for price in prices[1:]:
         deploy(stack, Wanted(output_price=price).text())
     stack.config.write_text("[[models")
-    with Load(stack) as load, stack.client() as client:
+    with Load(stack, CLIENTS) as load, stack.client() as client:
         for args, price in (([], "0.31"), ([], "0.30"), (["3", "-m", "forth"], "0.32")):
             done = run(stack, "rollback", *args)
             assert done.returncode == 0, done.stderr

@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.e2e.clients import BODY, Load
 from tests.e2e.ledger import records
-from tests.e2e.reloads import BODY, Load, Wanted, current, deploy, run, serving, until
+from tests.e2e.reloads import CLIENTS, Wanted, current, deploy, run, serving, until
 from tests.stack import SOAK, Stack
 
 pytestmark = pytest.mark.slow
@@ -56,7 +57,7 @@ def test_reloads_under_load(stack: Stack) -> None:
     rng.shuffle(kinds)
     bad = list(BAD.items())
     wanted, number = Wanted(), 1
-    with Load(stack) as load, stack.client() as client:
+    with Load(stack, CLIENTS) as load, stack.client() as client:
         wanted.is_seen(stack, client)
         for i, kind in enumerate(kinds):
             if kind == "good":
@@ -73,7 +74,7 @@ def test_reloads_under_load(stack: Stack) -> None:
             wanted.is_seen(stack, client)
             assert load.failed == [], f"at reload {i}, {kind}"
     assert load.failed == []
-    assert load.ended > 10 * RELOADS, "there was load"
+    assert len(load.ended) > 10 * RELOADS, "there was load"
     open_rows = [row for row in records(stack) if row["state"] == "open"]
     assert open_rows == []
 
