@@ -23,6 +23,9 @@ def check_books(pool: PagePool, tables: Iterable[Iterable[int]] | None = None) -
     assert (refs[states == State.SEALED] > 0).all(), "a sealed page has a holder"
     written = np.isin(states, (State.LOADING, State.ACTIVE))
     assert ((pool.owners != NOBODY) == written).all(), "only active pages have a writer"
+    given_up = np.isin(states, (State.FREE, State.RETIRING, State.ZEROING))
+    slots = {tags.domain_slot(tag) for tag in pool.tags[given_up].tolist()}
+    assert slots <= {tags.SYSTEM_SLOT}, "a page given up has an owner's tag"
     free = np.flatnonzero(states == State.FREE).tolist()
     assert sorted(pool._free) == free, "the free list names the free pages, each once"
     assert sorted(pool._retiring) == np.flatnonzero(states == State.RETIRING).tolist()

@@ -12,12 +12,12 @@ PATIENCE_S = 60.0
 
 
 class Gate:
-    """Holds the `number`-th step (from 1) of an engine whose steps overlap at a named point."""
+    """Holds the `number`-th step of an engine (from 1), whose steps overlap, at a named point."""
 
     def __init__(self, engine: EmbeddedEngine, point: str, number: int) -> None:
         self._engine = engine
         self._point, self._number = point, number
-        self._launched = 0
+        self._launched = engine._num_launched
         self._reached, self._go = threading.Event(), threading.Event()
         engine.runway.at = self._at
 

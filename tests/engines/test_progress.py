@@ -126,7 +126,6 @@ def test_a_copied_page_may_go_out_of_use_under_its_reader(make_faulty: EngineFac
     drive(engine, ask("first", prompt, 1))
     engine.add(ask("again", prompt, 4))
     gate = Gate(engine, "checked", engine._num_launched + 1)
-    gate._launched = engine._num_launched
     engine._launch()
     (seq,) = engine.scheduler.running
     assert seq.copied is not None
