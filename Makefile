@@ -18,11 +18,13 @@ unexport PYTHONDONTWRITEBYTECODE
 dev: install-dev
 	@exec $(BIN)/bulkhead dev
 
+AT_ONCE = -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
 test: install-test lint
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(AT_ONCE)
 
 soak: install-test
-	BULKHEAD_SOAK=1 $(BIN)/python -m pytest
+	BULKHEAD_SOAK=1 $(BIN)/python -m pytest $(AT_ONCE)
 
 lint:
 	$(BIN)/ruff format --check $(CODE)

@@ -19,7 +19,7 @@ from engines.embedded.verify import Mismatch
 
 log = structlog.get_logger()
 
-QUARANTINE_SHARE = 0.01  # of the pool; more than that, and it wants a new one
+QUARANTINE_SHARE = 0.05  # of the pool; more than that, and it wants a new one
 QUARANTINE_PAGES = 16  # however small the pool
 
 
