@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import MsgspecError, Struct, json
 
 from runtime import durable
-from runtime.state import runtime_dir
+from runtime.rundir import runtime_dir
 
 Side = Literal["gateway", "admin"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
@@ -26,7 +27,8 @@ from gateway.v1 import V1
 from runtime import logs, settings as config
 from runtime.deploy import reload
 from runtime.deploy.running import Sign, Trouble
-from runtime.settings import Settings
+from runtime.deployments import NoDeployment
+from runtime.settings import ConfigError, Settings
 
 log = structlog.get_logger()
 
@@ -111,12 +113,19 @@ def create_app(
 
 
 def from_parent(parent: Parent) -> ASGIApp:
-    """The app of a worker process, which finds its settings in the environment."""
+    """The app of a worker process, which loads what is deployed.
+
+    What can't be started with is told in the log, and ends the process.
+    """
     logs.configure()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reaches the whole group; the parent decides
     state_dir, dev = config.parent_said()
     sign = Sign(state_dir, "gateway", dev=dev)
-    start = reload.load_current(state_dir, dev=dev)
+    try:
+        start = reload.load_current(state_dir, dev=dev, told=parent.told)
+    except (ConfigError, NoDeployment, OSError) as fault:
+        log.error("gateway_not_started", reason=str(fault))
+        sys.exit(1)
     following = partial(reload.following, start, sign)
     app = create_app(start.settings, following, Worker(parent), sign.tell)
     # What is loaded now stays: leave it out of collections, which cost a tenth of a request.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from runtime.deploy import reload
-from runtime.deploy.reload import Pointer
+from runtime.deploy.reload import Pointer, Told
 from runtime.deployments import Current, Deployments, NoDeployment
 from runtime.settings import ConfigError, Settings
 
@@ -15,8 +15,10 @@ log = structlog.get_logger()
 class Deployed:
     """Begins with what the process was started with; looks again at each call."""
 
-    def __init__(self, started_with: Settings) -> None:
+    def __init__(self, started_with: Settings, number: int = 0) -> None:
+        """`number` is that of the deployment, if it is known."""
         self._settings = started_with
+        self._number = number
         self._seen: Current | None = None
         self._pointer = Pointer(Deployments(started_with.state_dir))
 
@@ -28,6 +30,12 @@ class Deployed:
                 self._seen = current
                 old = self._settings
                 self._settings = reload.load(old.state_dir, current.number, dev=old.dev)
+                self._number = current.number
         except (NoDeployment, ConfigError, OSError) as fault:
             log.warning("deployment_unreadable", reason=str(fault))
         return self._settings
+
+    def told(self) -> Told:
+        """For a process that is started now: what it may start with if it can't read it itself."""
+        settings = self()
+        return Told(settings.text, settings.origin, self._number)

@@ -45,7 +45,7 @@ from gateway.store.current import bring_up_to_date
 from gateway.store.directory import KeyDirectory
 from gateway.store.hold import Use
 from gateway.store.writer import Writer
-from runtime import state
+from runtime import rundir, state
 from runtime.capability import Signer
 from runtime.config.route_patterns import compile_routes
 from runtime.node.node import CAPABILITY_LABEL
@@ -150,7 +150,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         await stack.enter_async_context(running(hosts.follow()))
         attached = AttachedServers()
         stack.push_async_callback(attached.aclose)
-        events = EventSender(state.events_socket(settings.state_dir), SYSTEM_CLOCK)
+        events = EventSender(rundir.events_socket(settings.state_dir), SYSTEM_CLOCK)
         stack.callback(events.close)
         pepper, domain_key = root.derive(PEPPER_LABEL), root.derive("domain")
         yield Parts(
@@ -179,7 +179,7 @@ def _patience_s(settings: Settings) -> float:
 def _nodes(settings: Settings) -> list[NodeAddress]:
     """This machine's, whether or not one runs here, and those on other machines."""
     connect_s = settings.file.relay.connect_s
-    socket = str(state.node_socket(settings.state_dir))
+    socket = str(rundir.node_socket(settings.state_dir))
     others = (RemoteNode(node, settings.folder, connect_s) for node in settings.file.nodes)
     return [LocalNode(socket, connect_s), *others]
 

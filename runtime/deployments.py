@@ -32,7 +32,7 @@ class NoDeployment(Exception):
 
 
 class BadPointer(NoDeployment):
-    """Which deployment is current can't be read; the message says how to make one current."""
+    """Which deployment is current can't be told; the message says how to make one current."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -70,20 +70,27 @@ class Deployments:
 
     def current(self) -> Current | None:
         """The deployment that counts, or None before the first. Raises BadPointer."""
-        path = self._folder / "current"
         try:
-            return _decoded(path, Current)
+            current = _decoded(self._pointer, Current)
+            is_there = self._path(current.number, "json").exists()
         except FileNotFoundError:
             return None
         except (NoDeployment, OSError) as fault:
-            raise BadPointer(f"{_told(fault, path)}; {self._remedy()}") from None
+            raise BadPointer(f"{_told(fault, self._pointer)}; {self._remedy()}") from None
+        if not is_there:
+            names = f"{self._pointer} names deployment {current.number}, which isn't there"
+            raise BadPointer(f"{names}; {self._remedy()}")
+        return current
 
     def read(self, number: int) -> Deployment:
         """What is known of a deployment. Raises NoDeployment."""
+        path = self._path(number, "json")
         try:
-            return _decoded(self._path(number, "json"), Deployment)
+            return _decoded(path, Deployment)
         except FileNotFoundError:
             raise NoDeployment(f"there is no deployment {number} in {self._folder}") from None
+        except OSError as fault:
+            raise NoDeployment(_told(fault, path)) from None
 
     def text(self, number: int) -> str:
         """The text of a deployment. Raises NoDeployment."""
@@ -92,14 +99,14 @@ class Deployments:
             return path.read_bytes().decode()
         except FileNotFoundError:
             raise NoDeployment(f"there is no deployment {number} in {self._folder}") from None
-        except UnicodeDecodeError as fault:
+        except (UnicodeDecodeError, OSError) as fault:
             raise NoDeployment(_told(fault, path)) from None
 
     def history(self) -> list[Deployment]:
         """All that are kept and can be read, the newest first."""
         found = []
         for number in self.numbers():
-            with suppress(NoDeployment, OSError):
+            with suppress(NoDeployment):
                 found.append(self.read(number))
         return found
 
@@ -123,21 +130,26 @@ class Deployments:
     def add(
         self, text: str, origin: Origin, *, by: str, message: str = "", restores: int = 0
     ) -> Current:
-        """Make a text the current deployment: a new number, unless it is what's current already."""
+        """Make a text the current deployment: a new number, unless it is what's current already.
+
+        Raises OSError, or BadPointer if no file can be put where the pointer belongs. The number
+        isn't kept, then.
+        """
         current = self._base()
-        if not current.number or not self._is_same(current.number, text, origin):
-            deployment = Deployment(
-                number=max([0, *self.numbers()]) + 1,
-                at=datetime.datetime.now(datetime.UTC),
-                by=by,
-                origin=origin,
-                message=message,
-                restores=restores,
-            )
+        if current.number and self._is_same(current.number, text, origin):
+            return self._point(current)
+        deployment = Deployment(
+            number=max([0, *self.numbers()]) + 1,
+            at=datetime.datetime.now(datetime.UTC),
+            by=by,
+            origin=origin,
+            message=message,
+            restores=restores,
+        )
+        with self._whole(deployment.number):
             durable.replace(self._path(deployment.number, "toml"), text.encode())
             durable.replace(self._path(deployment.number, "json"), json.encode(deployment) + b"\n")
-            current = Current(number=deployment.number, change=current.change)
-        return self._point(current)
+            return self._point(Current(number=deployment.number, change=current.change))
 
     def restore(self, target: Deployment, *, by: str, message: str = "") -> Current:
         """Make an earlier deployment's text the current one, under a new number."""
@@ -155,11 +167,26 @@ class Deployments:
 
     def _point(self, current: Current) -> Current:
         current = Current(number=current.number, change=current.change + 1)
-        durable.replace(self._folder / "current", json.encode(current) + b"\n")
+        durable.replace(self._pointer, json.encode(current) + b"\n")
         for number in self.numbers()[KEPT:]:
-            for kind in ("json", "toml"):  # the record first: what has one is whole
-                self._path(number, kind).unlink(missing_ok=True)
+            self._remove(number)
         return current
+
+    @contextmanager
+    def _whole(self, number: int) -> Iterator[None]:
+        """A deployment that couldn't be made current is none: nothing is left of it."""
+        try:
+            yield
+        except OSError:
+            with suppress(OSError, BadPointer):
+                current = self.current()
+                if current is None or current.number != number:
+                    self._remove(number)
+            raise
+
+    def _remove(self, number: int) -> None:
+        for kind in ("json", "toml"):  # the record first: what has one is whole
+            self._path(number, kind).unlink(missing_ok=True)
 
     def _base(self) -> Current:
         """What the next one follows. After a pointer that can't be read its change is the time.
@@ -169,12 +196,15 @@ class Deployments:
         try:
             return self.current() or Current(number=0, change=0)
         except BadPointer:
+            if self._pointer.is_dir():
+                raise
             return Current(number=0, change=int(time.time()))
 
     def _remedy(self) -> str:
         kept = self.numbers()
         rollback = f", or `bulkhead rollback {kept[0]}` the newest that is kept" if kept else ""
-        return f"`bulkhead deploy` makes the config file's current again{rollback}"
+        first = "remove that folder; then " if self._pointer.is_dir() else ""
+        return f"{first}`bulkhead deploy` makes the config file's current again{rollback}"
 
     def _is_same(self, number: int, text: str, origin: Origin) -> bool:
         try:
@@ -186,6 +216,10 @@ class Deployments:
         """Those whose record is written, the newest first."""
         names = (path.stem for path in self._folder.glob("*.json"))
         return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+    @property
+    def _pointer(self) -> Path:
+        return self._folder / "current"
 
     def _path(self, number: int, kind: str) -> Path:
         return self._folder / f"{number:04}.{kind}"

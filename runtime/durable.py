@@ -40,10 +40,13 @@ def sync(folder: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A fault in here names a file: this one if it names none, as when a write finds no space."""
+    """A fault in here names a file: this one if it names none, as when a write finds no space.
+
+    Where a draft can't take this one's place, this one is named: the draft is gone by then.
+    """
     try:
         yield
     except OSError as fault:
-        if fault.errno is not None and fault.filename is None:
-            fault.filename = str(path)
+        if fault.errno is not None and (fault.filename is None or fault.filename2 is not None):
+            fault.filename, fault.filename2 = str(path), None
         raise

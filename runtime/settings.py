@@ -255,6 +255,16 @@ def export_to_children(settings: Settings) -> None:
     os.environ.update(child_environment(settings))
 
 
+def temporary_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where what lasts as long as a process may lie: TMPDIR, or else /tmp.
+
+    It isn't tried out, as `tempfile` does: processes that look for each other there must not come
+    to two answers because a disk is full.
+    """
+    environ = os.environ if environ is None else environ
+    return Path(environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108 - the standard's name
+
+
 def environment() -> Mapping[str, str]:
     """The environment as it is now; later changes don't reach it."""
     return dict(os.environ)

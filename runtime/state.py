@@ -1,23 +1,16 @@
-"""The state folder: who owns it, and where its sockets live.
+"""The state folder: who owns it.
 
-One node owns a state folder at a time (flock, so a killed owner leaves nothing behind). Sockets
-live in a short private directory, since a socket's path holds 108 bytes.
+One node owns a state folder at a time (flock, so a killed owner leaves nothing behind).
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import stat
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from runtime import durable
-
-MAX_DIR_BYTES = 84  # of the 107 that a socket's path may have; node.py names the rest
 
 
 class StateInUse(Exception):
@@ -58,27 +51,3 @@ def own(state_dir: Path, role: str) -> IO[str]:
         file.close()
         raise
     return file
-
-
-def runtime_dir(state_dir: Path) -> Path:
-    """A short directory for the sockets of this state folder: 0700 and ours, or refused."""
-    digest = hashlib.sha256(str(state_dir).encode()).hexdigest()[:10]
-    path = Path(tempfile.gettempdir()) / f"bulkhead-{os.getuid()}-{digest}"
-    if len(os.fsencode(path)) > MAX_DIR_BYTES:
-        raise StateInUse(f"{path} is too long for sockets; set TMPDIR to a shorter folder")
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise StateInUse(f"{path} is not a private directory of this user; remove it")
-    return path
-
-
-def node_socket(state_dir: Path) -> Path:
-    """Where the node of this state folder answers."""
-    return runtime_dir(state_dir) / "node.sock"
-
-
-def events_socket(state_dir: Path) -> Path:
-    """Where request events of this state folder are listened for; there while somebody does."""
-    return runtime_dir(state_dir) / "events.sock"

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from runtime.state import runtime_dir
+from runtime.rundir import runtime_dir
 
 SOAK = os.environ.get("BULKHEAD_SOAK") == "1"  # the long forms, run by `make soak`
 REPO = Path(__file__).resolve().parent.parent

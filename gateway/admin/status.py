@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import structlog
 from msgspec import Struct
 
+from gateway.version import version
 from runtime.config.sections import ServerTls
 from runtime.deploy.running import Running, running
 from runtime.deployments import Deployments, NoDeployment
@@ -35,7 +35,7 @@ def status(settings: Settings, process: Process) -> dict[str, Any]:
     living = running(settings.state_dir)
     return {
         "object": "status",
-        "version": version("bulkhead"),
+        "version": version(),
         "name": settings.file.name,
         "env": settings.env,
         "command": process.command,

@@ -28,7 +28,7 @@ from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
 from gateway.admin.status import Process
 from gateway.deployed import Deployed
-from runtime import settings as config, state
+from runtime import rundir, settings as config, state
 from runtime.host.process import HostServer
 from runtime.settings import Settings
 from runtime.tls.contexts import server_context
@@ -55,8 +55,8 @@ class AdminThread:
         self._held = ExitStack()  # the role and the port
         self._sock: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
-        self.hub = EventHub(state.events_socket(settings.state_dir))
-        self.node = NodeClient(state.node_socket(settings.state_dir))
+        self.hub = EventHub(rundir.events_socket(settings.state_dir))
+        self.node = NodeClient(rundir.node_socket(settings.state_dir))
 
     def __enter__(self) -> Self:
         """Listens when this returns, unless another process does.
@@ -80,7 +80,7 @@ class AdminThread:
         self._thread.join()
         self._held.close()
         with suppress(OSError):  # not empty: others of this folder still run
-            state.runtime_dir(self._settings.state_dir).rmdir()
+            rundir.runtime_dir(self._settings.state_dir).rmdir()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         """Have a coroutine run in the thread's loop, for instance one that listens to the hub."""

@@ -19,7 +19,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +26,7 @@ from msgspec import MsgspecError, Struct, json
 
 from gateway.store.backup import Facts, facts
 from gateway.store.connection import DATABASE
+from gateway.version import version
 from runtime import durable
 
 FORMAT = 1
@@ -75,7 +75,7 @@ def pack(folder: Path, database: Path, root: str, out: IO[bytes]) -> Manifest:
     files = {name: (folder / name).read_bytes() for name in files_of(folder)}
     manifest = Manifest(
         format=FORMAT,
-        version=version("bulkhead"),
+        version=version(),
         created_at=datetime.datetime.now(datetime.UTC),
         root=root,
         store=facts(database),

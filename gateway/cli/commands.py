@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import click
 
 from gateway.cli.help import Sections
 from gateway.cli.lazily import Commands
+from gateway.version import version
 
 # Where each command is. Commands that share a module are told with one idea.
 MODULES = {
@@ -29,6 +28,6 @@ COMMANDS = Commands({name: f"gateway.cli.{module}" for name, module in MODULES.i
 @click.group(
     cls=Sections, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.version_option(version("bulkhead"), "-V", "--version", prog_name="bulkhead")
+@click.version_option(version(), "-V", "--version", prog_name="bulkhead")
 def main() -> None:
     """Bulkhead: a self-hosted, multi-tenant LLM inference gateway."""

@@ -21,7 +21,7 @@ from gateway.backups.restore import RestoreRefused
 from gateway.cli import signals
 from gateway.processes.workers import GatewayFailed
 from gateway.root import RootSecretLost
-from gateway.store.connection import DATABASE, open_for_writing
+from gateway.store.connection import DATABASE, of_the_file, open_for_writing
 from gateway.store.current import bring_up_to_date
 from gateway.store.errors import StoreError
 from gateway.store.hold import using
@@ -258,7 +258,7 @@ def database(place: Place, *, create: bool = False) -> Iterator[sqlite3.Connecti
     if not create:
         need_database(place.state_dir)
     state.prepare(place.state_dir)
-    with using(path):
+    with using(path), of_the_file():
         bring_up_to_date(path)
         with closing(open_for_writing(path)) as db:
             yield db

@@ -142,8 +142,7 @@ def gateway(addresses: Addresses, deployed: bool, places: Places) -> None:
     settings = _settings(_chosen(places, deployed=deployed), addresses)
     with _ours(settings, with_node=False) as sock, AdminThread(settings, "gateway"):
         _migrate(settings)
-        _deploy(settings, "bulkhead gateway")
-        _run_gateway(settings, sock, lambda: _announce(settings))
+        _run_gateway(_deploy(settings, "bulkhead gateway"), sock, lambda: _announce(settings))
 
 
 @click.command()
@@ -229,8 +228,9 @@ def _migrate(settings: Settings) -> None:
         pass
 
 
-def _run_gateway(settings: Settings, sock: socket.socket, ready: Callable[[], None]) -> None:
+def _run_gateway(start: Start, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Serve; commands find it by the state folder meanwhile."""
+    settings = start.settings
     authority = f"{settings.local_tls}/ca.pem" if settings.local_tls else ""
     here = Address(url=url_of(settings), authority=authority)
 
@@ -239,7 +239,7 @@ def _run_gateway(settings: Settings, sock: socket.socket, ready: Callable[[], No
         ready()
 
     try:
-        run_gateway(settings, sock, serving)
+        run_gateway(start, sock, serving)
     finally:
         address.withdraw(settings.state_dir, "gateway")
 
@@ -248,7 +248,7 @@ def _serve(start: Start, sock: socket.socket, ready: Callable[[], None]) -> None
     hosts = NodeThread(start)
     hosts.start()
     try:
-        _run_gateway(start.settings, sock, ready)
+        _run_gateway(start, sock, ready)
     finally:
         hosts.stop()
     if hosts.is_broken:

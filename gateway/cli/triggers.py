@@ -21,7 +21,7 @@ from gateway.live.words import count
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode
 from gateway.relay.placement import Placement
-from runtime import state
+from runtime import rundir
 from runtime.config.sections import CronSettings
 from runtime.settings import Settings
 
@@ -90,7 +90,7 @@ async def _run(job: CronSettings, settings: Settings) -> Run:
 async def _warm(settings: Settings, model: str) -> None:
     """As a gateway does it: to the node, this command is one more."""
     connect_s = settings.file.relay.connect_s
-    socket, placement = state.node_socket(settings.state_dir), Placement()
+    socket, placement = rundir.node_socket(settings.state_dir), Placement()
     hosts = HostDirectory([LocalNode(str(socket), connect_s)], placement)
     following = asyncio.create_task(hosts.follow())
     try:

@@ -17,7 +17,7 @@ from gateway.admin.node_client import NodeClient
 from gateway.admin.problems import NodeUnreachable
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
 from gateway.live.words import count, span
-from runtime import state
+from runtime import rundir
 from runtime.config.sections import ServerTls
 from runtime.deploy.running import Running, running
 from runtime.deployments import Deployments, NoDeployment
@@ -100,7 +100,7 @@ def node(patient: Patient) -> Iterator[Finding]:
         yield ok("node", "not running")
         return
     try:
-        found = asyncio.run(NodeClient(state.node_socket(patient.place.state_dir)).hosts())
+        found = asyncio.run(NodeClient(rundir.node_socket(patient.place.state_dir)).hosts())
     except NodeUnreachable as fault:
         yield error("node", fault.detail, "look at its log; if it stays so, restart it")
         return

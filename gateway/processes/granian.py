@@ -26,11 +26,12 @@ from granian.server import MPServer
 from granian.server.mp import WorkerProcess
 from starlette.types import ASGIApp
 
+from gateway.deployed import Deployed
 from gateway.processes.parent import Parent, Word
 from gateway.processes.renewal import Offer, Renewal
 from gateway.processes.tls_files import TlsFiles, TlsFolder
 from gateway.processes.workers import Workers
-from runtime.settings import Settings
+from runtime.deploy.reload import Told
 from runtime.tls.listener import BACKLOG
 
 log = structlog.get_logger()
@@ -43,10 +44,10 @@ HTTP2 = HTTP2Settings(max_headers_size=64 * 1024, keep_alive_interval=30_000)
 PROTOCOLS = {"1.2": SSLProtocols.tls12, "1.3": SSLProtocols.tls13}
 
 
-def load_app(pipe: Connection, listener: int) -> ASGIApp:
+def load_app(pipe: Connection, listener: int, told: Told) -> ASGIApp:
     """In the worker. By name, so that no parent loads the app."""
     module, _, name = APP.partition(":")
-    app: ASGIApp = getattr(import_module(module), name)(Parent(pipe, listener))
+    app: ASGIApp = getattr(import_module(module), name)(Parent(pipe, listener, told))
     return app
 
 
@@ -122,19 +123,19 @@ class Serving:
 class Server(MPServer):
     """granian's, with workers that take over from each other. A second signal ends it at once.
 
-    `settings` are asked for as they are by then. `offer` is what it begins with, and `renewal`
-    watches what becomes of that; None: plain HTTP.
+    `deployed` is asked for the settings as they are by then. `offer` is what it begins with, and
+    `renewal` watches what becomes of that; None: plain HTTP.
     """
 
     def __init__(
         self,
-        settings: Callable[[], Settings],
+        deployed: Deployed,
         listener: socket.socket,
         folder: TlsFolder,
         offer: Offer | None = None,
         renewal: Renewal | None = None,
     ) -> None:
-        file = settings().file
+        file = deployed().file
         server = file.server
         super().__init__(
             APP,
@@ -146,12 +147,12 @@ class Server(MPServer):
             log_level=LogLevels.error,
             log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
         )
-        self._settings = settings
+        self._deployed = deployed
         self._listener = listener
         self._folder = folder
         self._renewal = renewal
         self._first = self._serving(offer)
-        self._workers = Workers(self._first, lambda: settings().file.limits.wall_s + GRACE_S)
+        self._workers = Workers(self._first, lambda: deployed().file.limits.wall_s + GRACE_S)
         self._has_served = False
         self._spawn_target: Callable[..., None] | None = None
         self.on_serving: Callable[[], None] = lambda: None  # called once
@@ -171,7 +172,7 @@ class Server(MPServer):
             client_verify=bool(files and files.client_ca),
         )
         ours, theirs = multiprocessing.Pipe()
-        loader = partial(load_app, theirs, self._listener.fileno())
+        loader = partial(load_app, theirs, self._listener.fileno(), self._deployed.told())
         process = self._spawn_worker(0, self._spawn_target, loader)
         with theirs:
             return ServerProcess(process, ours)
@@ -214,7 +215,7 @@ class Server(MPServer):
                 self._turn(time.monotonic())
                 self.main_loop_interrupt.wait(TURN_S)
         finally:
-            self.workers_kill_timeout = math.ceil(self._settings().file.server.drain_s)
+            self.workers_kill_timeout = math.ceil(self._deployed().file.server.drain_s)
             for worker in self._workers:
                 worker.say(Word.STOP)
             self.wrks[:] = [worker.inner for worker in self._workers]

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from multiprocessing.connection import Connection
 
+from runtime.deploy.reload import Told
+
 TURNS_UNTIL_SERVING = 10  # of the loop; three pass between the app's start and the server's
 
 
@@ -26,11 +28,15 @@ class Word(Enum):
 
 
 class Parent:
-    """A worker's parent, as the worker sees it. `listener` is the socket that both share."""
+    """A worker's parent, as the worker sees it.
 
-    def __init__(self, pipe: Connection, listener: int) -> None:
+    `listener` is the socket that both share; `told` is what the parent runs.
+    """
+
+    def __init__(self, pipe: Connection, listener: int, told: Told | None = None) -> None:
         self._pipe = pipe
         self.listener = listener
+        self.told = told
 
     @asynccontextmanager
     async def heard(self, on: Mapping[Word, Callable[[], None]]) -> AsyncIterator[None]:

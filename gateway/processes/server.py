@@ -29,8 +29,8 @@ from runtime.deploy import reload
 from runtime.deploy.reload import Start
 from runtime.deploy.running import Sign
 from runtime.node.node import Node
+from runtime.rundir import runtime_dir
 from runtime.settings import Settings, export_to_children
-from runtime.state import runtime_dir
 from runtime.tls import certificates
 from runtime.tls.listener import listen
 
@@ -88,12 +88,13 @@ class NodeThread:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run_gateway(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
+def run_gateway(start: Start, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until a signal, then drain. Once it serves, `ready` runs in a thread beside.
 
     Who calls holds the store (`own_store`). Raises GatewayFailed, PortInUse or BadCertificate.
     """
-    tls, deployed = settings.file.server.tls, Deployed(settings)
+    settings, deployed = start.settings, Deployed(start.settings, start.number)
+    tls = settings.file.server.tls
     renewal = Renewal(lambda: deployed().file.server.tls, settings.folder) if tls.cert else None
     offer = Offer(tls, certificates.load(tls, settings.folder)) if tls.cert else None
     export_to_children(settings)

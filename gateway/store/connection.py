@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from gateway.store.errors import StoreUnavailable
+from gateway.store.errors import StoreUnavailable, is_of_the_file
 
 DATABASE = "bulkhead.db"  # its name in the state folder
 BUSY_TIMEOUT_S = 5.0
@@ -40,10 +40,25 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Take the write lock, then commit, or roll back if the block raises."""
-    db.execute("BEGIN IMMEDIATE")
-    with db:
-        yield db
+    """Take the write lock, then commit, or roll back if the block raises.
+
+    Raises StoreUnavailable if the file or its disk can't take it.
+    """
+    with of_the_file():
+        db.execute("BEGIN IMMEDIATE")
+        with db:
+            yield db
+
+
+@contextmanager
+def of_the_file() -> Iterator[None]:
+    """In here, SQLite's faults that are of the file or its disk are StoreUnavailable."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not is_of_the_file(error):
+            raise
+        raise StoreUnavailable(f"The database can't be used: {error}.") from error
 
 
 def _open(path: Path, mode: Literal["rw", "ro"], pragmas: tuple[str, ...]) -> sqlite3.Connection:

@@ -6,8 +6,9 @@ What can't be loaded or applied changes nothing; the process shows why (`running
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import structlog
 
 from runtime.config.secret_values import missing
 from runtime.deploy.running import Sign
-from runtime.deployments import Current, Deployments, NoDeployment
+from runtime.deployments import Current, Deployments, NoDeployment, Origin
 from runtime.settings import ConfigError, Settings, load_text
 
 log = structlog.get_logger()
@@ -41,26 +42,61 @@ class Start(NamedTuple):
     fault: str = ""
 
 
-def load_current(state_dir: Path, *, dev: bool) -> Start:
-    """The current deployment, or the newest before it that can be used.
+class Told(NamedTuple):
+    """What a process runs, as it tells one that it starts: the files may be damaged by then."""
+
+    text: str
+    origin: Origin
+    number: int  # 0: it doesn't know
+
+
+def load_current(state_dir: Path, *, dev: bool, told: Told | None = None) -> Start:
+    """The current deployment; else what it was `told`; else the newest one that can be used.
 
     A deployment that was good where it was checked may not be so here: a secret that only the
-    other process was given. Raises NoDeployment, or the current one's ConfigError.
+    other process was given, or files that were damaged since. Raises the first fault there was:
+    NoDeployment, ConfigError or OSError.
     """
     book = Deployments(state_dir)
-    current = book.current()
-    if current is None:
-        raise NoDeployment(f"nothing was deployed in {state_dir}")
-    faults: list[ConfigError] = []
-    for number in (number for number in book.numbers() if number <= current.number):
+    current, fault = _current(book)
+    for number, ready in _candidates(book, current, told, dev=dev):
         try:
-            settings = load(state_dir, number, dev=dev)
-        except ConfigError as fault:
-            log.error("deployment_unusable", number=number, reason=str(fault))
-            faults.append(fault)
+            settings = ready()
+        except (ConfigError, NoDeployment, OSError) as why:
+            log.error("deployment_unusable", number=number, reason=str(why))
+            fault = fault or why
         else:
-            return Start(settings, current, number, str(faults[0]) if faults else "")
-    raise faults[0]
+            return Start(settings, current or Current(number=0, change=0), number, str(fault or ""))
+    raise fault or NoDeployment(f"nothing was deployed in {state_dir}")
+
+
+def _current(book: Deployments) -> tuple[Current | None, Exception | None]:
+    """Which deployment counts, and why that can't be told."""
+    try:
+        if current := book.current():
+            return current, None
+        fault = NoDeployment(f"nothing was deployed in {book.state_dir}")
+    except NoDeployment as why:
+        fault = why
+        log.error("deployments_unreadable", reason=str(why))
+    return None, fault
+
+
+def _candidates(
+    book: Deployments, current: Current | None, told: Told | None, *, dev: bool
+) -> Iterator[tuple[int, Callable[[], Settings]]]:
+    """What may be started with, the best first: its number, and how it is loaded."""
+    if current:
+        yield current.number, partial(load, book.state_dir, current.number, dev=dev)
+    if told:
+        yield told.number, partial(_load_told, told, book.state_dir, dev=dev)
+    for number in book.numbers():
+        if current is None or number < current.number:
+            yield number, partial(load, book.state_dir, number, dev=dev)
+
+
+def _load_told(told: Told, state_dir: Path, *, dev: bool) -> Settings:
+    return load_text(told.text, told.origin, state_dir, dev=dev)[0]
 
 
 @asynccontextmanager

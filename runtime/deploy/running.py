@@ -18,7 +18,7 @@ from msgspec import Struct, json
 
 from runtime import durable
 from runtime.deployments import Current
-from runtime.state import runtime_dir
+from runtime.rundir import runtime_dir
 
 log = structlog.get_logger()
 

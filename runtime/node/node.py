@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import structlog
 
-from runtime import keyring, logs, state, weights
+from runtime import keyring, logs, rundir, weights
 from runtime.capability import Signer
 from runtime.config.footprint import host_bytes, misfits
 from runtime.config.models import ModelSettings
@@ -48,7 +48,7 @@ class Node:
         self._boot = secrets.token_hex(3)  # in the hosts' ids, which no later node may use again
         self._number = 0  # of hosts so far
         self._wake = asyncio.Event()
-        self._sockets = state.runtime_dir(settings.state_dir)
+        self._sockets = rundir.runtime_dir(settings.state_dir)
         root = keyring.load(settings.state_dir, settings.root_secret)
         self._public_keys = Signer(root.derive(CAPABILITY_LABEL)).public_keys()
         env = child_environment(settings, OMP_WAIT_POLICY="PASSIVE")
@@ -78,7 +78,7 @@ class Node:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the hosts until `stop`, then drain them."""
-        path = state.node_socket(self._settings.state_dir)
+        path = rundir.node_socket(self._settings.state_dir)
         server = NodeServer(self, path, self._door)
         serving = asyncio.ensure_future(server.serve())
         looking = asyncio.ensure_future(self._look())

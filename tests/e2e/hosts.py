@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from runtime.node.probe import client as socket_client
-from runtime.state import node_socket
+from runtime.rundir import node_socket
 from tests.e2e.ledger import records
 from tests.stack import Stack, running
 

@@ -37,6 +37,27 @@ def test_a_worker_killed_while_the_file_is_bad_comes_back_with_what_was_deployed
             wanted.is_seen(stack, client)
 
 
+@pytest.mark.parametrize(
+    ("name", "damaged"),
+    [("current", b""), ("current", b'{"number":0,"change":9}'), ("0001.json", b"")],
+    ids=["no pointer", "a pointer to nothing", "no record"],
+)
+def test_a_worker_killed_while_the_deployment_is_damaged_comes_back_with_what_ran(
+    stack: Stack, name: str, damaged: bytes
+) -> None:
+    (stack.state / "deployments" / name).write_bytes(damaged)
+    old = stack.worker_pid()
+    stack.kill(old)
+    wait_until_gone(old)
+    stack.wait_ready()
+    with stack.client() as client:
+        until(lambda: answers(client), "it answers")
+        wanted = Wanted(output_price="0.7")
+        deploy(stack, wanted.text())
+        wanted.is_seen(stack, client)
+    assert "Traceback" not in stack.log.read_text()
+
+
 def test_a_host_killed_while_the_file_is_bad_comes_back_with_what_was_deployed(
     stack: Stack,
 ) -> None:

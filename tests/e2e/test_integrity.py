@@ -31,7 +31,7 @@ from gateway.cli.accounts import pepper
 from gateway.demo import demo_key
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate
-from runtime import keyring, state
+from runtime import keyring, rundir, state
 from runtime.capability import Signer, Verifier
 from runtime.host.app import Host
 from runtime.host.engine_thread import EngineThread
@@ -137,7 +137,7 @@ async def bench(tmp_path: Path, model_dir: Path) -> AsyncIterator[Bench]:
         file=parse(text, "test")[0], config_path="", state_dir=tmp_path / "state", dev=True
     )
     state.prepare(settings.state_dir)
-    sockets = state.runtime_dir(settings.state_dir)
+    sockets = rundir.runtime_dir(settings.state_dir)
     public_keys = Signer(keyring.load(settings.state_dir).derive(CAPABILITY_LABEL)).public_keys()
     options = {"dtype": "float32", "kv_memory_bytes": 64 * 2**20}
     thread = EngineThread(lambda: faulty(EngineSpec(MODEL, str(model_dir), options)))
@@ -156,7 +156,7 @@ async def bench(tmp_path: Path, model_dir: Path) -> AsyncIterator[Bench]:
     node = Starlette(routes=[Route("/hosts", hosts)])
     async with (
         served(host.asgi(), sockets=[listen(sockets / "h.sock")], lifespan="off"),
-        served(node, sockets=[listen(state.node_socket(settings.state_dir))], lifespan="off"),
+        served(node, sockets=[listen(rundir.node_socket(settings.state_dir))], lifespan="off"),
         served(create_app(settings), port=0) as gateway,
     ):
         port = gateway.servers[0].sockets[0].getsockname()[1]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from runtime.state import runtime_dir
+from runtime.rundir import runtime_dir
 from tests.e2e.asking import eventually
 from tests.e2e.clients import DONE, Stream
 from tests.e2e.ledger import records

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from runtime.state import events_socket
+from runtime.rundir import events_socket
 from tests.e2e.asking import PATIENCE_S, complete, eventually
 from tests.stack import BULKHEAD, REPO, Stack
 

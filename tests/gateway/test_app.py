@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -40,7 +39,7 @@ THERE = ModelSettings(id="there", engine="openai", url="http://127.0.0.1:1/v1")
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     file = FileSettings(models=(ECHO, THERE))
     return Settings(file=file, config_path="", state_dir=tmp_path / "state", dev=True)
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +23,8 @@ from gateway.relay.place import Place
 from gateway.relay.relay import Relay
 from gateway.relay.transport import Transport
 from runtime.config.models import ModelSettings
+from runtime.rundir import node_socket
 from runtime.settings import Settings
-from runtime.state import node_socket
 from tests.gateway.following import (
     ECHO,
     WARM,
@@ -46,7 +45,7 @@ from tests.runtime.upstream import Exchange, upstream
 
 @pytest.fixture(autouse=True)
 def _own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 @pytest.fixture

@@ -119,6 +119,18 @@ def test_a_writing_connection_is_durable_and_checks_foreign_keys(path: Path) -> 
     assert settings == ["wal", 2, 1, 5000]
 
 
+def test_a_full_disk_is_told_as_the_store_s_fault(path: Path) -> None:
+    migrate(path)
+    with closing(open_for_writing(path)) as db:
+        db.execute("PRAGMA max_page_count = 1")  # as many as there are: none is to be had
+        full = pytest.raises(StoreUnavailable, match=r"can't be used: database or disk is full")
+        with full, transaction(db):
+            db.execute("CREATE TABLE large AS SELECT zeroblob(1000000)")
+        assert not db.in_transaction
+        with pytest.raises(sqlite3.IntegrityError), transaction(db):
+            db.execute("INSERT INTO tenant VALUES ('tn_1', NULL, 0, 0)")
+
+
 def test_every_table_is_strict(path: Path) -> None:
     migrate(path)
     with closing(open_for_reading(path)) as db:

@@ -17,8 +17,8 @@ from runtime.config.models import ModelSettings
 from runtime.config.sections import FileSettings, HostSettings, ServerSettings
 from runtime.node.node import CAPABILITY_LABEL, Node
 from runtime.node.probe import client
+from runtime.rundir import node_socket
 from runtime.settings import Settings
-from runtime.state import node_socket
 from tests.runtime.hosts import QUICK, host_children
 from tests.runtime.servers import node_on
 

@@ -22,8 +22,8 @@ from runtime.host.engine_thread import EngineThread
 from runtime.host.process import HostServer, listen
 from runtime.node.node import Node
 from runtime.node.probe import client
+from runtime.rundir import node_socket
 from runtime.settings import Settings
-from runtime.state import node_socket
 
 SEED = bytes(range(32))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime import deployments as module
+from runtime import deployments as module, durable
 from runtime.deployments import BadPointer, Deployments, NoDeployment, Origin
 
 HERE = Origin(config_path="/etc/bulkhead.toml")
@@ -165,6 +165,67 @@ def test_a_pointer_that_can_t_be_read_is_told(book: Deployments, tmp_path: Path)
     told = "current can't be read: .*; `bulkhead deploy` makes .*, or `bulkhead rollback 1`"
     with pytest.raises(BadPointer, match=told):
         book.current()
+
+
+@pytest.mark.parametrize("number", [0, -1, 99, 10**200])
+def test_a_pointer_to_what_is_not_there_is_told_too(
+    book: Deployments, tmp_path: Path, number: int
+) -> None:
+    add(book, "a")
+    (tmp_path / "deployments" / "current").write_text(f'{{"number":{number},"change":9}}')
+    with pytest.raises(BadPointer, match=r"deploy` makes .*, or `bulkhead rollback 1`"):
+        book.current()
+    assert add(book, "a")[0] == 2
+
+
+def test_a_folder_in_the_pointer_s_place_is_told_and_nothing_is_kept(
+    book: Deployments, tmp_path: Path
+) -> None:
+    add(book, "a")
+    pointer = tmp_path / "deployments" / "current"
+    pointer.unlink()
+    pointer.mkdir()
+    for ask in (book.current, lambda: add(book, "b")):
+        with pytest.raises(BadPointer, match=r"current .*; remove that folder; then `bulkhead dep"):
+            ask()
+    assert book.numbers() == [1]
+    pointer.rmdir()
+    assert add(book, "b") == (2, 1)
+
+
+@pytest.mark.parametrize("failing", ["0002.toml", "0002.json", "current"])
+def test_a_deployment_that_could_not_be_written_is_none(
+    book: Deployments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """A disk that is full by then. The one before stays current, and its number isn't lost."""
+    add(book, "a")
+    replace = durable.replace
+
+    def full(path: Path, data: bytes) -> None:
+        if path.name == failing:
+            raise OSError(28, "No space left on device", str(path))
+        replace(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "replace", full)
+        with pytest.raises(OSError, match="No space"):
+            add(book, "b")
+    assert book.numbers() == [1]
+    assert not list((tmp_path / "deployments").glob("0002*"))
+    assert add(book, "b") == (2, 2)
+
+
+def test_a_folder_in_a_deployment_s_place_is_a_fault_of_that_one(
+    book: Deployments, tmp_path: Path
+) -> None:
+    add(book, "a")
+    for kind, ask in (("toml", book.text), ("json", book.read)):
+        path = tmp_path / "deployments" / f"0001.{kind}"
+        path.unlink()
+        path.mkdir()
+        with pytest.raises(NoDeployment, match=rf"0001\.{kind} can't be read: Is a directory"):
+            ask(1)
+    assert add(book, "a") == (2, 2)
 
 
 def test_and_the_next_deployment_mends_it(book: Deployments, tmp_path: Path) -> None:

@@ -38,8 +38,17 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_folder_in_a_file_s_place_is_named_and_not_the_draft(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as told:
+        durable.replace(path, b"one")
+    assert (told.value.filename, told.value.filename2) == (str(path), None)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_every_writer_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     folder = tmp_path / "state"
     state.prepare(folder)
     writers: dict[str, Callable[[], object]] = {

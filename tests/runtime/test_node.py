@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import stat
-import tempfile
 import time
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from runtime.node.node import Node
 from runtime.node.probe import client
-from runtime.state import node_socket
+from runtime.rundir import node_socket
 from tests.runtime.hosts import host_children
 from tests.runtime.nodes import (
     ATTACHED,
@@ -36,7 +35,7 @@ from tests.runtime.nodes import (
 @pytest.fixture(autouse=True)
 def _short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sockets of this test lie in its own folder, not beside those of a running Bulkhead."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 # what it tells

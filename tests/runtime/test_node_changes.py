@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ from tests.runtime.nodes import (
 @pytest.fixture(autouse=True)
 def _short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sockets of this test lie in its own folder, not beside those of a running Bulkhead."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 async def test_a_new_configuration_leaves_alone_what_it_doesn_t_change(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import tempfile
 import time
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from tests.runtime.nodes import (
 @pytest.fixture(autouse=True)
 def _short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sockets of this test lie in its own folder, not beside those of a running Bulkhead."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 async def test_a_killed_host_is_replaced_as_long_as_it_is_needed(tmp_path: Path) -> None:

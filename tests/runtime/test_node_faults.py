@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.runtime.nodes import COLD, WARM, running, settings
 @pytest.fixture(autouse=True)
 def _short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sockets of this test lie in its own folder, not beside those of a running Bulkhead."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 def code(answer: httpx.Response) -> tuple[int, Any]:

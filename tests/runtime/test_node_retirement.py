@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ FAULTY = {"faults": True, "step_s": 0.005}
 @pytest.fixture(autouse=True)
 def _short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sockets of this test lie in its own folder, not beside those of a running Bulkhead."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 async def retire(node: Running, host: Any, max_tokens: int = 6) -> Any:

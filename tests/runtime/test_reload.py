@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,11 +12,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from runtime.deploy import reload as module
-from runtime.deploy.reload import Start, following, load_current
+from runtime.deploy.reload import Start, Told, following, load_current
 from runtime.deploy.running import Sign, running
 from runtime.deployments import Deployments, NoDeployment, Origin
+from runtime.rundir import runtime_dir
 from runtime.settings import ConfigError, Settings
-from runtime.state import runtime_dir
 
 MODEL = '[[models]]\nid = "echo"\nengine = "fake"\n'
 SECRET = (
@@ -28,7 +28,7 @@ SECRET = (
 
 @pytest.fixture
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(module, "POLL_S", 0.001)
     monkeypatch.delenv("BULKHEAD_PORT", raising=False)
     return tmp_path / "state"
@@ -73,6 +73,65 @@ def test_a_start_without_any_that_can_be_used_tells_of_the_current_one(state_dir
     deploy(state_dir, "a", "[[models]]\nid = 7\n")
     deploy(state_dir, "b", SECRET)
     with pytest.raises(ConfigError, match="ONLY_THERE"):
+        start(state_dir)
+
+
+def put_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "an empty pointer": lambda folder: (folder / "current").write_bytes(b""),
+    "a pointer to nothing": lambda folder: (folder / "current").write_text(
+        '{"number":0,"change":9}'
+    ),
+    "a folder for a pointer": lambda folder: put_folder(folder / "current"),
+    "no pointer": lambda folder: (folder / "current").unlink(),
+    "an empty record": lambda folder: (folder / "0002.json").write_bytes(b""),
+    "a text that isn't one": lambda folder: (folder / "0002.toml").write_bytes(b"\xff"),
+    "a text that was cut off": lambda folder: (folder / "0002.toml").write_text("[[models"),
+    "no text": lambda folder: (folder / "0002.toml").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_runs_goes_on_in_a_new_process_whatever_is_damaged(
+    state_dir: Path, damage: Callable[[Path], object]
+) -> None:
+    """As its parent told it; without that, with the newest that can be used."""
+    for name in ("one", "two"):
+        deploy(state_dir, name)
+    runs = start(state_dir).settings
+    damage(state_dir / "deployments")
+    told = Told(runs.text, runs.origin, 2)
+    found = load_current(state_dir, dev=False, told=told)
+    assert (found.settings.file.name, found.number) == ("two", 2)
+    assert found.settings.config_path == "/etc/b.toml"
+    assert found.fault
+    alone = start(state_dir)
+    assert alone.number in (1, 2)
+    assert alone.fault == found.fault
+
+
+def test_what_a_process_is_told_comes_after_what_is_deployed(state_dir: Path) -> None:
+    deploy(state_dir, "one")
+    runs = start(state_dir).settings
+    deploy(state_dir, "two")
+    found = load_current(state_dir, dev=False, told=Told(runs.text, runs.origin, 1))
+    assert (found.settings.file.name, found.number, found.fault) == ("two", 2, "")
+
+
+def test_all_of_it_gone_and_nothing_told(state_dir: Path) -> None:
+    deploy(state_dir, "one")
+    folder = state_dir / "deployments"
+    runs = start(state_dir).settings
+    shutil.rmtree(folder)
+    found = load_current(state_dir, dev=False, told=Told(runs.text, runs.origin, 1))
+    assert (found.settings.file.name, "nothing was deployed" in found.fault) == ("one", True)
+    folder.mkdir()
+    (folder / "current").write_text('{"number":0,"change":9}')
+    with pytest.raises(NoDeployment, match="`bulkhead deploy` makes"):
         start(state_dir)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ MODEL = '[[models]]\nid = "echo"\nengine = "fake"\n'
 
 @pytest.fixture
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(reload, "POLL_S", 0.001)
     monkeypatch.setattr(rollout, "LOOK_S", 0.001)
     for name in ("HOST", "PORT", "ADMIN_HOST", "ADMIN_PORT"):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from runtime.deploy.running import Role, Sign, Trouble, running, troubles
 from runtime.deployments import Current
-from runtime.state import runtime_dir
+from runtime.rundir import runtime_dir
 
 NOW = Current(number=3, change=7)
 
 
 @pytest.fixture
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path / "state"
 
 
@@ -70,9 +69,8 @@ def trouble(reason: str, at: float) -> Trouble:
 
 def test_a_killed_process_is_gone_and_its_file_with_it(state_dir: Path) -> None:
     code = (
-        "import sys, tempfile, time; from pathlib import Path\n"
+        "import sys, time; from pathlib import Path\n"
         "from runtime.deploy.running import *\n"
-        "tempfile.tempdir = sys.argv[1]\n"
         "sign = Sign(Path(sys.argv[2]), 'node', dev=False); print('ready', flush=True)\n"
         "sys.stdin.read()"
     )
@@ -94,8 +92,7 @@ def test_looking_while_it_changes_never_misses_it(state_dir: Path) -> None:
     """A file that is replaced between reading and asking for its lock isn't a dead one's."""
     sign = Sign(state_dir, "gateway", dev=False)
     code = (
-        "import sys, tempfile; from pathlib import Path; from runtime.deploy.running import *\n"
-        "tempfile.tempdir = sys.argv[1]\n"
+        "import sys; from pathlib import Path; from runtime.deploy.running import *\n"
         "print(min(len(running(Path(sys.argv[2]))) for _ in range(3000)))"
     )
     looking = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The state folder: one owner, private sockets, paths that fit."""
+"""The state folder: one owner, and private."""
 
 from __future__ import annotations
 
@@ -7,24 +7,16 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from runtime.state import StateInUse, node_socket, own, runtime_dir
+from runtime.state import StateInUse, own
 
 HOLD = (
     "import sys; from pathlib import Path; from runtime.state import own;"
     "held = own(Path(sys.argv[1]), 'node'); print('held', flush=True); sys.stdin.read()"
 )
-
-
-@pytest.fixture
-def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder that is this test's own."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
 
 
 def test_a_second_owner_is_refused_with_the_first_one_s_pid(tmp_path: Path) -> None:
@@ -70,46 +62,3 @@ def test_root_writes_nothing_into_the_folder_of_another(
     with pytest.raises(StateInUse, match="run this as that user"):
         own(tmp_path, "node")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_runtime_directory_is_private_and_the_same_again(tmp: Path) -> None:
-    first = runtime_dir(tmp / "state")
-    assert stat.S_IMODE(first.stat().st_mode) == 0o700
-    assert runtime_dir(tmp / "state") == first
-    assert runtime_dir(tmp / "other") != first
-
-
-def test_an_open_directory_is_refused(tmp: Path) -> None:
-    path = runtime_dir(tmp / "state")
-    for mode in (0o755, 0o770, 0o701):
-        path.chmod(mode)
-        with pytest.raises(StateInUse, match="not a private directory"):
-            runtime_dir(tmp / "state")
-
-
-def test_a_directory_of_another_user_is_refused(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever made it first could swap our sockets."""
-    uid = os.getuid() + 1
-    monkeypatch.setattr(os, "getuid", lambda: uid)  # the directory made below is not ours, then
-    with pytest.raises(StateInUse):
-        runtime_dir(tmp / "state")
-
-
-def test_a_link_or_a_file_in_its_place_is_refused(tmp: Path) -> None:
-    path = runtime_dir(tmp / "state")
-    path.rmdir()
-    (tmp / "real").mkdir(mode=0o700)
-    path.symlink_to(tmp / "real")
-    with pytest.raises(StateInUse):
-        runtime_dir(tmp / "state")
-    path.unlink()
-    path.touch(mode=0o600)
-    with pytest.raises(StateInUse):
-        runtime_dir(tmp / "state")
-
-
-def test_a_socket_s_path_fits_whatever_the_state_folder(tmp_path: Path) -> None:
-    deep = tmp_path / ("x" * 200) / ("y" * 200)
-    for path in (node_socket(deep), node_socket(deep).parent / "host-999-999999.sock"):
-        assert len(os.fsencode(path)) < 108
-    node_socket(deep).parent.rmdir()

@@ -88,7 +88,7 @@ async def test_hosts_and_models(desk: Console) -> None:
 async def test_what_went_wrong_with_an_attached_server_is_told_with_its_time(
     desk: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     sign = Sign(desk.settings.state_dir, "gateway", dev=False)
     sign.tell({"far": Trouble(reason="it answers 401", at=17.5, is_down=False)})
     async with desk.client() as http:
