@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,15 @@ def make_tiny(make_faulty: EngineFactory) -> Iterator[EngineFactory]:
     yield make
     for engine in engines:
         check_books(engine.pool, tables_of(engine))
+
+
+@pytest.fixture
+def make_plain(make_tiny: EngineFactory) -> EngineFactory:
+    """Steps don't overlap, so that a fault meets exactly the step that it is planted ahead of."""
+    return partial(make_tiny, overlap=False)
+
+
+@pytest.fixture
+def make_broken(make_faulty: EngineFactory) -> EngineFactory:
+    """The same, for faults that the pool's books don't survive."""
+    return partial(make_faulty, overlap=False)

@@ -2,129 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
-import numpy as np
 import pytest
 
-from engines.api import EngineFailed, EngineRetiring, FinishReason, KvIntegrityAbort, Request
-from engines.embedded import batch as batches, engine as engine_module
+from engines.api import EngineFailed, FinishReason
+from engines.embedded import batch as batches
 from engines.embedded.batch import Batch
 from engines.embedded.engine import EmbeddedEngine
 from engines.embedded.pages import State
-from engines.embedded.seq import Chunk, Seq
 from tests.engines.books import check_books
 from tests.engines.conftest import EngineFactory
-from tests.engines.helpers import Answers, ask, drive, random_prompt
-
-FAULT_STEP = 5
-Fault = Callable[[EmbeddedEngine], None]
-
-
-@pytest.fixture
-def make_plain(make_tiny: EngineFactory) -> EngineFactory:
-    """Steps don't overlap, so that a fault meets exactly the step that it is planted ahead of."""
-    return partial(make_tiny, overlap=False)
-
-
-@pytest.fixture
-def make_broken(make_faulty: EngineFactory) -> EngineFactory:
-    """The same, for faults that the pool's books don't survive."""
-    return partial(make_faulty, overlap=False)
-
-
-def three_requests() -> list[Request]:
-    """Three domains, so that every kind of fault crosses a border."""
-    return [ask(f"r{i}", random_prompt(9 + i, i), 12, domain=f"d{i}") for i in range(3)]
-
-
-def seq_of(engine: EmbeddedEngine, id: str) -> Seq:
-    return next(seq for seq in engine.scheduler.running if seq.request.id == id)
-
-
-def run(engine: EmbeddedEngine, fault: Fault | None = None, step: int = FAULT_STEP) -> Answers:
-    """Drive three requests; inject the fault ahead of the given step."""
-    answers = Answers()
-    for request in three_requests():
-        engine.add(request)
-    for number in range(100):
-        if number == step and fault is not None:
-            fault(engine)
-        if not engine.has_work():
-            return answers
-        answers.take(engine.step())
-    raise AssertionError("the engine never came to an end")
-
-
-def assert_aborted(answers: Answers, id: str, num_tokens: int) -> None:
-    last = answers.last(id)
-    assert last.finish is FinishReason.ERROR
-    assert isinstance(last.error, KvIntegrityAbort)
-    assert len(answers.tokens(id)) == num_tokens
-
-
-def assert_neighbours_unharmed(make_plain: EngineFactory, answers: Answers, victim: str) -> None:
-    """The others' tokens equal a run in which the victim is aborted at the same step."""
-    clean = run(make_plain(), lambda engine: engine.abort(victim))
-    for request in three_requests():
-        if request.id != victim:
-            assert answers.tokens(request.id) == clean.tokens(request.id)
-            assert answers.last(request.id).finish is FinishReason.LENGTH
-
-
-def corrupt_batches(
-    monkeypatch: pytest.MonkeyPatch, corrupt: Callable[[Batch], Batch], at: int = FAULT_STEP + 1
-) -> None:
-    """Let the `at`-th batch that is built, and no other, go wrong on its way to the runner."""
-    count = 0
-
-    def build(chunks: list[Chunk], page_size: int) -> Batch:
-        nonlocal count
-        count += 1
-        built = batches.build(chunks, page_size)
-        return corrupt(built) if count == at else built
-
-    monkeypatch.setattr(engine_module, "build", build)
-
-
-def row_of(batch: Batch, id: str) -> int:
-    return next(i for i, chunk in enumerate(batch.chunks) if chunk.seq.request.id == id)
-
-
-def swapped(array: np.ndarray[Any, Any], i: int, j: int) -> np.ndarray[Any, Any]:
-    copy = array.copy()
-    copy[[i, j]] = copy[[j, i]]
-    return copy
-
-
-def use_stale_page(engine: EmbeddedEngine) -> None:
-    """Row r1 names a page of r0's, under the tag it once recorded for its own."""
-    seq_of(engine, "r1").block_table[1] = seq_of(engine, "r0").block_table[1]
-
-
-def free_a_held_page(engine: EmbeddedEngine) -> None:
-    """An allocator bug: a page of r1 is freed and given to another domain."""
-    page = seq_of(engine, "r1").block_table[0]
-    engine.pool.refs[page] = 1
-    engine.pool.release(page)
-    engine.pool.recycle()
-    engine.pool._free.remove(page)
-    engine.pool._free.append(page)
-    assert engine.pool.allocate("thief", -1).id == page
-
-
-def expect_an_older_tag(engine: EmbeddedEngine) -> None:
-    """Row r1's page has been given up and given to it again, and it didn't notice."""
-    seq_of(engine, "r1").tags[1] -= 1
-
-
-def use_foreign_page(engine: EmbeddedEngine) -> None:
-    """Row r1 names a page of r0's together with its right tag: only the domain is wrong."""
-    thief, owner = seq_of(engine, "r1"), seq_of(engine, "r0")
-    thief.block_table[1], thief.tags[1] = owner.block_table[1], owner.tags[1]
+from tests.engines.three import (
+    FAULT_STEP,
+    Fault,
+    assert_aborted,
+    assert_neighbours_unharmed,
+    corrupt_batches,
+    expect_an_older_tag,
+    free_a_held_page,
+    row_of,
+    run,
+    seq_of,
+    swapped,
+    three_requests,
+    use_foreign_page,
+    use_stale_page,
+)
 
 
 @pytest.mark.parametrize(
@@ -140,21 +44,6 @@ def test_a_page_that_is_not_the_recorded_one_stops_its_row(
     assert_neighbours_unharmed(make_broken, answers, "r1")
     assert engine.stats().integrity_aborts == 1
     assert engine.stats().tag_mismatches == 1
-
-
-def test_a_page_that_was_not_its_own_is_left_to_its_owner(make_broken: EngineFactory) -> None:
-    """The victim's pages are quarantined; the foreign page in its table is not."""
-    engine = make_broken()
-    seen: list[int] = []
-
-    def fault(engine: EmbeddedEngine) -> None:
-        use_stale_page(engine)
-        seen.extend(seq_of(engine, "r1").block_table)
-
-    run(engine, fault)
-    own, foreign, *more = seen
-    assert all(engine.pool.states[page] == State.QUARANTINED for page in (own, *more))
-    assert engine.pool.states[foreign] != State.QUARANTINED
 
 
 @pytest.mark.parametrize("id", ["r0", "r1", "r2"])
@@ -301,109 +190,6 @@ def test_a_page_of_another_owner_is_not_written(make_broken: EngineFactory) -> N
     engine.pool.owners[seq.block_table[-1]] += 1
     (mismatch,) = engine.verifier.before(batches.build([seq.next_chunk(1)], 4))
     assert (mismatch.row, mismatch.kind) == (0, "slot")
-
-
-def test_a_fault_before_the_first_token_is_retried_once_cold(make_broken: EngineFactory) -> None:
-    """Its owner sees nothing but the answer; the pages that it wrote stay out of use."""
-    prompt = random_prompt(40, 1)
-    clean = drive(make_broken(), ask("clean", prompt))
-    engine = make_broken(max_batch_tokens=8, max_running=4)
-    engine.add(ask("x", prompt))
-    answers = Answers()
-    answers.take(engine.step())
-    seq_of(engine, "x").tags[0] += 1
-    while engine.has_work():
-        answers.take(engine.step())
-    assert answers.tokens("x") == clean.tokens("clean")
-    stats = engine.stats()
-    assert (stats.integrity_retries, stats.integrity_aborts, stats.tag_mismatches) == (1, 0, 1)
-
-
-def test_a_second_fault_before_the_first_token_ends_the_request(make_broken: EngineFactory) -> None:
-    """One retry, and then the error alone."""
-    engine = make_broken(max_batch_tokens=8, max_running=4, prefix_cache=False)
-    engine.add(ask("x", random_prompt(40, 1)))
-    answers = Answers()
-    for _ in range(2):
-        answers.take(engine.step())
-        seq_of(engine, "x").tags[0] += 1
-        answers.take(engine.step())
-    assert_aborted(answers, "x", 0)
-    assert not engine.has_work()
-    stats = engine.stats()
-    assert (stats.integrity_retries, stats.integrity_aborts) == (1, 1)
-    assert stats.integrity_aborts_streamed == 0
-
-
-def test_shared_pages_outlive_a_faulty_reader(make_broken: EngineFactory) -> None:
-    """A stopped row's own pages are quarantined; those it shared stay for its neighbours."""
-    engine = make_broken()
-    prompt = random_prompt(17, 3)
-    engine.add(ask("first", prompt, 2))
-    while engine.has_work():
-        engine.step()
-    engine.add(ask("bad", prompt, 12))
-    engine.add(ask("good", prompt, 12))
-    answers = Answers()
-    answers.take(engine.step())
-    assert answers.cached("bad") == answers.cached("good") == 16
-    seq_of(engine, "bad").tags[4] += 1
-    while engine.has_work():
-        answers.take(engine.step())
-    assert_aborted(answers, "bad", 1)
-    assert answers.last("good").finish is FinishReason.LENGTH
-    engine.add(ask("later", prompt, 2))
-    answers.take(engine.step())
-    assert answers.cached("later") == 16
-
-
-def test_a_key_without_the_domain_is_caught_by_the_domain_check(
-    make_broken: EngineFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the cache ever hands a page to another domain, its reader is stopped in time.
-
-    Cold, it answers as if nothing had been; the engine forgets both caches and retires.
-    """
-    prompt = random_prompt(17, 3)
-    clean = drive(make_broken(), ask("clean", prompt, 2)).tokens("clean")
-    engine = make_broken()
-    tables = engine.tables
-    scope_of = tables._scope_of
-    assert scope_of is not None
-    monkeypatch.setattr(tables, "_scope_of", lambda domain: scope_of("everybody"))
-    engine.add(ask("first", prompt, 2, domain="a"))
-    engine.add(ask("mate", random_prompt(5, 4), 12, domain="c"))
-    for _ in range(3):
-        engine.step()
-    engine.add(ask("thief", prompt, 2, domain="b"))
-    answers = Answers()
-    while engine.has_work():
-        answers.take(engine.step())
-    assert answers.cached("thief") == 0
-    assert answers.tokens("thief") == clean
-    assert answers.last("mate").finish is FinishReason.LENGTH
-    assert engine.stats().mismatches == {"before/domain": 4}
-    assert "another domain" in engine.retirement
-    cached = np.flatnonzero(engine.pool.states == State.CACHED).tolist()
-    assert {engine.pool.domain_of(page) for page in cached} == {"b", "c"}  # of what ended later
-    with pytest.raises(EngineRetiring, match="another domain"):
-        engine.add(ask("late", prompt))
-
-
-def test_a_quarantined_page_is_never_used_again(make_broken: EngineFactory) -> None:
-    """After an abort the rest of the pool serves on."""
-    engine = make_broken(num_pages=21, prefix_cache=False)
-    run(engine, expect_an_older_tag)
-    lost = engine.stats().pages["quarantined"]
-    assert lost > 0
-    condemned = np.flatnonzero(engine.pool.states == State.QUARANTINED).tolist()
-    for i in range(6):
-        engine.add(ask(f"x{i}", random_prompt(10, i), 10))
-    while engine.has_work():
-        engine.step()
-        for seq in engine.scheduler.running:
-            assert not set(seq.block_table) & set(condemned)
-    assert engine.stats().pages["quarantined"] == lost
 
 
 @pytest.mark.parametrize("mode", ["off", "observe"])
