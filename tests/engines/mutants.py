@@ -5,7 +5,7 @@ What a mutant needs to show itself, if the layers before it hold, is planted by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from engines.embedded.tables import Tables
 from engines.embedded.verify import Mismatch, Verifier
 
 Patch = pytest.MonkeyPatch
+Mutant = Callable[[EmbeddedEngine, Patch], None]
 
 
 # Fences

@@ -15,8 +15,6 @@ from tests.engines.books import check_books, tables_of
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import drive
 
-Mutant = Callable[[EmbeddedEngine, pytest.MonkeyPatch], None]
-
 BOOKS = "invariant"  # an assertion of ours, in the pool or in the tests
 PRE, POST, DOMAIN = "check before", "check after", "row's domain"
 GUARD, COVER, SCRUB = "write guard", "coverage", "scrubbing"
@@ -25,7 +23,7 @@ Layers = tuple[str, ...]
 
 
 class Row(NamedTuple):
-    mutant: Mutant
+    mutant: m.Mutant
     scenario: s.Scenario
     alone: Layers  # what a sound engine notices there: nothing, or the fault that is planted
     mutated: Layers  # what is noticed with the mutant, the first one first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -13,6 +14,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from engines.api import EngineFailed
+from tests.engines import mutants
 from tests.engines.world import DEEDS, DOMAINS, POINTS, World, random_request
 from tests.stack import SOAK
 
@@ -30,9 +33,15 @@ DEED = st.sampled_from(DEEDS)
 class EngineMachine(RuleBasedStateMachine):
     """Launches, executes and lands steps, and does anything else in between."""
 
-    @initialize(max_batch_tokens=st.sampled_from([3, 12]), num_pages=st.sampled_from([16, 24]))
-    def start(self, max_batch_tokens: int, num_pages: int) -> None:
-        self.world = World(num_pages, max_batch_tokens=max_batch_tokens, max_running=3)
+    @initialize(
+        max_batch_tokens=st.sampled_from([3, 12]),
+        num_pages=st.sampled_from([16, 24]),
+        integrity=st.sampled_from(["enforce", "observe", "off"]),
+    )
+    def start(self, max_batch_tokens: int, num_pages: int, integrity: str) -> None:
+        self.world = World(
+            num_pages, max_batch_tokens=max_batch_tokens, max_running=3, integrity=integrity
+        )
 
     @rule(domain=DOMAIN, prompt=PROMPT, max_tokens=st.integers(1, 6))
     def submit(self, domain: str, prompt: list[int], max_tokens: int) -> None:
@@ -84,7 +93,7 @@ def test_no_row_ever_reads_a_slot_that_is_not_its_own() -> None:
     """Books balance, sealed pages stay as they are, and all that was begun comes to its end."""
     run_state_machine_as_test(
         EngineMachine,
-        settings=settings(max_examples=5000 if SOAK else 60, stateful_step_count=60, deadline=None),
+        settings=settings(max_examples=3000 if SOAK else 60, stateful_step_count=60, deadline=None),
     )
 
 
@@ -105,3 +114,51 @@ def test_the_check_never_stops_a_row_of_a_sound_pool() -> None:
     world.finish()
     assert world.engine.stats().tag_mismatches == 0
     assert world.engine.stats().preempted > 0
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        mutants.no_step_fence,
+        mutants.no_transfer_fence,
+        mutants.notice_counts_as_drained,
+        mutants.evicts_held_pages_unasserted,
+        mutants.releases_twice,
+        mutants.does_not_wipe,
+        mutants.leaves_the_domain_out_of_the_key,
+        mutants.compares_no_domain_anywhere,
+        mutants.reads_the_tag_at_share,
+        mutants.does_not_copy_on_write,
+        mutants.seals_at_launch,
+        mutants.does_not_ask_who_is_live,
+    ],
+)
+def test_such_lives_would_show_a_mistake(
+    mutant: mutants.Mutant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What such lives find is worth no more than what they would find."""
+
+    def live() -> None:
+        for seed in range(100):
+            chance, world = random.Random(seed), World(20, max_running=3)
+            mutant(world.engine, monkeypatch)
+            for _ in range(100):
+                _any_deed(world, chance)
+                world.check()
+            world.finish()
+
+    with pytest.raises((AssertionError, EngineFailed, ValueError, IndexError)):
+        live()
+
+
+def _any_deed(world: World, chance: random.Random) -> None:
+    act, number = chance.choice(DEEDS), chance.randrange(8)
+    what = chance.randrange(6)
+    if what == 0:
+        world.submit(*random_request(chance.randrange(100), 9, 6))
+    elif what == 1:
+        act(world, number)
+    elif what == 2:
+        world.execute(chance.choice(POINTS), lambda: act(world, number))
+    else:
+        (world.launch, world.execute, world.land)[what - 3]()

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from engines.api import FinishReason, Output, Request, Sampling
 from engines.embedded.batch import Batch
@@ -79,10 +80,9 @@ class World:
         self.told: dict[str, int] = {}  # id -> tokens that were cached
         self.ended: dict[str, FinishReason] = {}
         self.spoilt: set[str] = set()
+        self.writers: list[Load] = []  # that may still write
         self._spoilable = spoilable
         self._sealed = SealedPages(self.pool, self.memory)
-
-    # Steps
 
     def launch(self) -> None:
         if len(self.engine._flights) < 2:
@@ -110,8 +110,6 @@ class World:
             self.spoilt.add(batch.chunks[row].seq.request.id)
             batch.expected_tags[row, 0] += np.uint64(1)
 
-    # Requests
-
     def submit(self, domain: str, prompt: Sequence[int], max_tokens: int) -> None:
         request = Request(f"r{len(self.seqs)}", domain, tuple(prompt), Sampling(max_tokens))
         self.engine.add(request)
@@ -123,12 +121,12 @@ class World:
             id = ids[number % len(ids)]
             self.engine.abort(id)
             self.ended[id] = FinishReason.ABORT
+            self.pool.recycle()
 
     def preempt(self, number: int) -> None:
         if running := self.engine.scheduler.running:
             self.engine.scheduler._preempt(running[number % len(running)])
-
-    # Pages
+            self.pool.recycle()
 
     def evict(self, number: int) -> None:
         self.tables.prefix.evict_oldest()
@@ -152,30 +150,23 @@ class World:
         self._come_to_rest()
         self.model.revision += 1
 
-    # Transfers
-
     def open(self, domain: str, prompt: Sequence[int]) -> None:
-        if self.engine.retirement or len(self._loads(LoadState.OPEN, LoadState.ABANDONED)) > 1:
-            return
-        with suppress(LoadRefused):
-            self.engine.door.open(domain, list(prompt))
+        if len(self._loads(LoadState.OPEN, LoadState.ABANDONED)) < 2:
+            with suppress(LoadRefused):
+                self.writers.append(self.engine.door.open(domain, list(prompt)))
 
     def write(self, number: int) -> None:
-        """Right bytes into an open load; anything into one that was given up."""
-        for load in self._loads(LoadState.OPEN, LoadState.ABANDONED)[number % 2 :][:1]:
-            digests = Digests(self.model.revision + load.state.value.count("abandoned"))
-            digests.extend(load.token_ids)
-            for index, page in enumerate(load.pages, load.first_page):
-                self.memory.labels[page.id] = self.memory.page_of(load.domain, digests, index)
+        """Right bytes into an open load; anything into one that was given up, or is lost."""
+        for load in self.writers[number % 2 :][:1]:
+            for page, content in zip(load.pages, self._owed(load), strict=True):
+                self.memory.labels[page.id] = content
+                self.memory.labels[page.id, :, 2] += load.state is not LoadState.OPEN
 
     def commit(self, number: int) -> None:
         for load in self._loads(LoadState.OPEN)[:1]:
-            digests = Digests(self.model.revision)
-            digests.extend(load.token_ids)
-            pages = range(load.first_page, load.first_page + len(load.pages))
-            owed = [self.memory.page_of(load.domain, digests, index) for index in pages]
+            self.writers.remove(load)
+            sums = [xxhash.xxh3_64_intdigest(page.tobytes()) for page in self._owed(load)]
             try:
-                sums = [xxhash.xxh3_64_intdigest(page.tobytes()) for page in owed]
                 self.engine.door.commit(load.id, load.incarnation, sums)
             except LoadRefused:
                 assert load.state is LoadState.DRAINED, "what was never written is refused"
@@ -186,16 +177,15 @@ class World:
 
     def drained(self, number: int) -> None:
         for load in self._loads(LoadState.OPEN, LoadState.ABANDONED)[number % 2 :][:1]:
+            self.writers.remove(load)
             self.engine.door.drained(load.id, load.incarnation)
 
     def lose(self, number: int) -> None:
-        """A writer is never heard of again."""
+        """A writer is never heard of again, and may still write."""
         for load in self._loads(LoadState.OPEN, LoadState.ABANDONED)[:1]:
             if len(load.pages) <= self._spoilable:
                 self._spoilable -= len(load.pages)
                 self.engine.door.quarantine(load.id, load.incarnation)
-
-    # What must hold
 
     def check(self) -> None:
         """At any time."""
@@ -204,14 +194,15 @@ class World:
         check_abandoned(self.engine)
         self._sealed.check()
         check_tables(self.engine, self.model)
+        assert self.spoilt or not self.engine.incidents.mismatches, "nothing was wrong"
         free = self.pool.states == State.FREE
         assert not self.memory.labels[:-1][free].any(), "a free page isn't wiped"
         assert self.memory.is_zero(NULL_PAGE)
 
     def finish(self) -> None:
         """Everything promised comes about once steps land and transfers drain."""
-        for load in self._loads(LoadState.OPEN, LoadState.ABANDONED):
-            self.engine.door.drained(load.id, load.incarnation)
+        while self._loads(LoadState.OPEN, LoadState.ABANDONED):
+            self.drained(0)
         self._come_to_rest()
         assert set(self.ended) == set(self.seqs), "every request ends"
         assert self.pool.num_in_transfer == 0
@@ -262,6 +253,13 @@ class World:
     def _loads(self, *states: LoadState) -> list[Load]:
         loads = self.engine.door._loads.values()
         return [load for load in loads if load.state in states and load.state not in ENDED]
+
+    def _owed(self, load: Load) -> list[NDArray[np.int64]]:
+        """What the pages of a load must hold."""
+        digests = Digests(self.model.revision)
+        digests.extend(load.token_ids)
+        pages = range(load.first_page, load.first_page + len(load.pages))
+        return [self.memory.page_of(load.domain, digests, index) for index in pages]
 
     def _scope_of(self, domain: str) -> KeyScope:
         return KeyScope(domain, str(self.model.revision), "", "", "", "", "", 0)
