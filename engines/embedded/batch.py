@@ -40,7 +40,6 @@ class Batch:
     num_pages: Ints  # [rows]
     copy_rows: Ints  # [copies] rows that begin with the copy of a page
     copy_sources: Ints  # [copies] the page copied
-    copy_targets: Ints  # [copies] the page copied to, from the row's table
     copy_tags: Tags  # [copies] the source's tag, as recorded by the seq
     copy_domains: Ints  # [copies] the source's domain slot, from the seq
 
@@ -53,6 +52,21 @@ class Batch:
     def num_decodes(self) -> int:
         """Leading rows that compute one token."""
         return int((self.query_lens == 1).sum())
+
+    def copy_targets(self, page_size: int) -> Ints:
+        """[copies] the page copied to: the one that the row's first token is written to.
+
+        Taken from the slot, so that the write guard over slots has seen it.
+        """
+        first_tokens = self.last_tokens - self.query_lens + 1
+        targets: Ints = self.slot_mapping[first_tokens[self.copy_rows]] // page_size
+        return targets
+
+    def written(self, row: int, page_size: int) -> list[int]:
+        """The pages that the step writes for a row."""
+        slots = self.slot_mapping[self.token_rows == row]
+        pages: list[int] = np.unique(slots // page_size).tolist()
+        return pages
 
     def touched(self) -> Ints:
         """Every page that the step may read or write, some of them more than once."""
@@ -82,7 +96,6 @@ class Batch:
             num_pages=self.num_pages[kept],
             copy_rows=new_rows[self.copy_rows[copies]],
             copy_sources=self.copy_sources[copies],
-            copy_targets=self.copy_targets[copies],
             copy_tags=self.copy_tags[copies],
             copy_domains=self.copy_domains[copies],
         )
@@ -131,7 +144,6 @@ def build(chunks: Sequence[Chunk], page_size: int) -> Batch:
         num_pages=num_pages,
         copy_rows=_ints([row for row, _ in copies]),
         copy_sources=_ints([chunk.source.id for _, chunk in copies if chunk.source]),
-        copy_targets=_ints([block_tables[row, chunk.start // page_size] for row, chunk in copies]),
         copy_tags=np.array([chunk.source.tag for _, chunk in copies if chunk.source], np.uint64),
         copy_domains=_ints([chunk.seq.slot_of(chunk.start // page_size) for _, chunk in copies]),
     )

@@ -12,18 +12,26 @@ incarnation of the pool is refused.
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+import structlog
 import xxhash
 
 from engines.api import EngineError
 from engines.embedded.kv import KvCache
 from engines.embedded.pages import State
+from engines.embedded.public import PUBLIC_DOMAIN
 from engines.embedded.seq import Page
 from engines.embedded.tables import Tables
 
+PATIENCE_S = 60.0  # for a load, from its opening to its end: no timeout may free its pages
+MAX_TOKEN = 1 << 32
 REMEMBERED = 1024  # loads that have ended, so that a late message about one changes nothing
+
+log = structlog.get_logger()
 
 
 class LoadRefused(EngineError):
@@ -51,11 +59,11 @@ class Load:
     id: str
     incarnation: str  # of the pool: another boot's loads are refused
     domain: str
-    token_ids: tuple[int, ...]  # whole pages of them
     first_page: int  # pages before this one are cached already
     pages: list[Page]
     offsets: list[int]
     page_bytes: int
+    opened_s: float
     state: LoadState = LoadState.OPEN
     keys: list[bytes] = field(default_factory=list)
 
@@ -63,15 +71,20 @@ class Load:
 class Door:
     """Loads of one engine. Called between its steps, from its thread."""
 
-    def __init__(self, tables: Tables, kv: KvCache) -> None:
+    def __init__(
+        self, tables: Tables, kv: KvCache, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.incarnation = secrets.token_hex(16)
         self._tables = tables
         self._pool = tables.pool
         self._kv = kv
+        self._clock = clock
         self._loads: dict[str, Load] = {}
 
     def open(self, domain: str, token_ids: list[int]) -> Load:
         """Pages for the whole pages of this prompt that aren't cached. Raises LoadRefused."""
+        if domain == PUBLIC_DOMAIN or not all(0 <= token < MAX_TOKEN for token in token_ids):
+            raise LoadRefused("such a prompt is nobody's")
         keys = self._tables.keys_of(domain, token_ids)
         if not keys:
             raise LoadRefused("nothing to load: no whole page, or prefixes aren't cached here")
@@ -84,12 +97,12 @@ class Door:
             id=secrets.token_hex(16),
             incarnation=self.incarnation,
             domain=domain,
-            token_ids=tuple(token_ids),
             first_page=len(known),
             pages=pages,
             offsets=[page.id * size for page in pages],
             page_bytes=size,
             keys=keys[len(known) :],
+            opened_s=self._clock(),
         )
         self._forget_old()
         self._loads[load.id] = load
@@ -113,6 +126,7 @@ class Door:
             raise
         for key, page in zip(load.keys, load.pages, strict=True):
             self._tables.adopt(key, page)
+        load.keys.clear()
         load.state = LoadState.COMMITTED
 
     def abandon(self, load_id: str, incarnation: str) -> None:
@@ -139,6 +153,13 @@ class Door:
             for page in load.pages:
                 self._pool.quarantine(page.id)
             load.state = LoadState.DRAINED
+
+    def expire(self) -> None:
+        """Quarantine what loads hold whose writers have been silent for too long."""
+        for load in list(self._loads.values()):
+            if load.state not in ENDED and self._clock() - load.opened_s > PATIENCE_S:
+                log.error("kv_load_expired", domain=load.domain, pages=len(load.pages))
+                self.quarantine(load.id, load.incarnation)
 
     def _forget_old(self) -> None:
         ended = [load for load in self._loads.values() if load.state in ENDED]
@@ -168,6 +189,7 @@ class Door:
                 raise LoadRefused(f"page {page.id} holds other bytes than its writer says")
 
     def _give_up(self, load: Load, state: LoadState) -> None:
+        load.keys.clear()
         for page in load.pages:
             if self._pool.holds(page):
                 self._pool.release(page.id)

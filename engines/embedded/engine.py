@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,17 +24,17 @@ from engines.api import (
     Stats,
     Tokenizer,
 )
-from engines.embedded.batch import build
+from engines.embedded.batch import Batch, build
 from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, max_context
 from engines.embedded.door import Door
-from engines.embedded.flight import Flight, Runway
+from engines.embedded.flight import Flight, Landed, Runway
 from engines.embedded.incidents import Incidents
 from engines.embedded.kv import LAYOUT, TORCH_DTYPES, KvCache
 from engines.embedded.loader import kv_scales, load, revision
 from engines.embedded.models.llama import Llama
 from engines.embedded.page_map import page_map
 from engines.embedded.pages import PagePool
-from engines.embedded.prefix import KeyScope
+from engines.embedded.prefix import scopes
 from engines.embedded.public import PublicPrompts
 from engines.embedded.runner import Runner
 from engines.embedded.scheduler import Scheduler
@@ -62,7 +61,7 @@ def create(spec: EngineSpec) -> EmbeddedEngine:
     tables = Tables(
         pool,
         config.page_size,
-        _scopes(config, revision(folder), kv.scales_digest) if config.prefix_cache else None,
+        scopes(config, revision(folder), kv.scales_digest, LAYOUT) if config.prefix_cache else None,
         Scrubber(pool, kv),
     )
     return EmbeddedEngine(FolderTokenizer(folder), model, config, tables, kv, runner)
@@ -152,7 +151,16 @@ class EmbeddedEngine:
             time.sleep(TRANSFER_POLL_S)
         outputs = self._land(self._flights.popleft()) if self._flights else []
         self.tend()
-        return outputs
+        return outputs + self._give_up()
+
+    def _give_up(self) -> list[Output]:
+        """Whom quarantined pages leave no room, although they once fitted."""
+        given_up, self.scheduler.given_up = self.scheduler.given_up, []
+        for seq in given_up:
+            del self._seqs[seq.request.id]
+            self._count(integrity_aborts=1)
+            self.incidents.retire("quarantined pages leave no room for a request that once fitted")
+        return [Output(seq.request.id, finish=seq.finish, error=seq.error) for seq in given_up]
 
     def _launch(self) -> bool:
         """Send the next step on its way. False if there's nothing to compute."""
@@ -171,30 +179,43 @@ class EmbeddedEngine:
         self.pool.complete(flight.number)
         self._judge(flight.number, landed.mismatches)
         before = self.verifier.num_checked("after")
-        self._judge(flight.number, self.verifier.after(landed.batch))
+        self._judge(flight.number, self.verifier.after(landed.batch), landed.batch)
         num_checked = self.verifier.num_checked("after") - before
         self.verifier.assert_covered(landed.batch, landed.num_checked, num_checked)
+        self._stop_broken(flight.number, landed)
         fresh = {chunk.seq: token for chunk, token in landed.tokens.items() if chunk.is_live}
         for chunk in landed.batch.chunks:
             self.scheduler.commit(chunk, fresh.get(chunk.seq))
         return self._report(flight.batch.chunks, fresh)
 
-    def _judge(self, step: int, mismatches: list[Mismatch]) -> None:
+    def _judge(self, step: int, mismatches: list[Mismatch], ran: Batch | None = None) -> None:
+        """Stop the rows at fault. What one that `ran` wrote goes out of use, whoever has it."""
         # A row that was aborted or preempted meanwhile had given up its pages: no fault of theirs.
-        for mismatch in [found for found in mismatches if found.chunk.is_live]:
+        live = [found for found in mismatches if found.chunk.is_live]
+        for mismatch in live:
             self.incidents.record(step, mismatch)
-        if self.verifier.mode == "enforce":
-            for chunk in {found.chunk: None for found in mismatches}:
-                if chunk.is_live:
-                    self._condemn(chunk.seq)
+        if self.verifier.mode != "enforce":
+            return
+        if ran is not None:
+            for row in {found.row for found in live}:
+                for page in ran.written(row, self._page_size):
+                    self.tables.prefix.condemn(page)
+        for chunk in {found.chunk: None for found in live}:
+            self._condemn(chunk.seq, "a page of it was not the one it had been given")
 
-    def _condemn(self, seq: Seq) -> None:
-        streamed = seq.has_answered
-        self.scheduler.condemn(
-            seq, KvIntegrityAbort("a page of this request was not the one it had been given")
-        )
+    def _stop_broken(self, step: int, landed: Landed) -> None:
+        """A row that should have chosen a token and found no finite number."""
+        for chunk in landed.batch.chunks:
+            if chunk.samples and chunk.is_live and chunk not in landed.tokens:
+                self.incidents.found_broken(step, chunk)
+                self._condemn(chunk.seq, "what was computed from its pages is not finite")
+
+    def _condemn(self, seq: Seq, reason: str) -> None:
+        streamed, told = seq.has_answered, seq.num_cached if seq.is_counted else 0
+        self.scheduler.condemn(seq, KvIntegrityAbort(f"this request was stopped: {reason}"))
         if seq.finish is None:
-            self._count(integrity_retries=1)
+            seq.is_told = seq.is_told and not told  # nothing of it is cached, the second time
+            self._count(integrity_retries=1, cached_tokens=-told)
         else:
             self._count(integrity_aborts=1, integrity_aborts_streamed=int(streamed))
 
@@ -202,15 +223,15 @@ class EmbeddedEngine:
         """One output for each seq of the step that has news."""
         seqs = [chunk.seq for chunk in chunks]
         # One that has just failed a check or given way is told, and counted, when it comes back.
-        first = [seq for seq in seqs if not seq.is_counted and seq.phase is not Phase.WAITING]
-        for seq in first:
-            seq.is_counted = True
+        begun = [seq for seq in seqs if not seq.is_told and seq.phase is not Phase.WAITING]
         self._count(
             steps=1,
-            prompt_tokens=sum(seq.prompt_len for seq in first),
-            cached_tokens=sum(seq.num_cached for seq in first),
+            prompt_tokens=sum(seq.prompt_len for seq in begun if not seq.is_counted),
+            cached_tokens=sum(seq.num_cached for seq in begun),
             output_tokens=len(fresh),
         )
+        for seq in begun:
+            seq.is_counted = seq.is_told = True
         outputs = []
         for seq in seqs:
             if self._seqs.get(seq.request.id) is not seq:
@@ -221,7 +242,7 @@ class EmbeddedEngine:
                 request_id=seq.request.id,
                 token_ids=(fresh[seq],) if seq in fresh else (),
                 finish=seq.finish,
-                cached_tokens=seq.num_cached if seq in first else None,
+                cached_tokens=seq.num_cached if seq in begun else None,
                 error=seq.error,
             )
             if output != Output(seq.request.id):
@@ -231,6 +252,7 @@ class EmbeddedEngine:
     def tend(self) -> None:
         """See Engine: wipe what is given up, scrub a little, see whether the engine is fit."""
         self.pool.recycle()
+        self.door.expire()
         if self.tables.scrubber is not None:
             for page in self.tables.scrubber.tend():
                 self.tables.prefix.condemn(page)
@@ -275,19 +297,3 @@ def _max_context(model: ModelConfig, config: EngineConfig, pool: PagePool) -> in
     if config.max_context > model.max_context:
         raise UnsupportedError(f"option 'max_context' exceeds the model's {model.max_context}")
     return max_context(model, config, pool.num_pages)
-
-
-def _scopes(config: EngineConfig, model_revision: str, kv_scales: str) -> Callable[[str], KeyScope]:
-    def scope_of(domain: str) -> KeyScope:
-        return KeyScope(
-            domain=domain,
-            model_revision=model_revision,
-            adapter="",
-            kv_dtype=config.kv_dtype,
-            dtype=config.dtype,
-            kv_scales=kv_scales,
-            layout=LAYOUT,
-            page_size=config.page_size,
-        )
-
-    return scope_of

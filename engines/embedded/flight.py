@@ -76,9 +76,7 @@ class Runway:
         laid_out = batch
         batch = self._continued(batch)
         self.at("launched", batch)
-        before = self._verifier.num_checked("before")
-        batch, mismatches = self._verifier.screen(batch)
-        num_checked = self._verifier.num_checked("before") - before
+        batch, mismatches, num_checked = self._verifier.screen(batch)
         self._stopped = _serials(laid_out) - _serials(batch)
         self.at("checked", batch)
         tokens = self._model.run(batch) if batch.chunks else {}

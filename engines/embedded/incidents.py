@@ -15,6 +15,7 @@ import structlog
 from engines.embedded import tags
 from engines.embedded.pages import PagePool, State
 from engines.embedded.prefix import PrefixCache
+from engines.embedded.seq import Chunk
 from engines.embedded.verify import Mismatch
 
 log = structlog.get_logger()
@@ -44,6 +45,11 @@ class Incidents:
         if mismatch.kind == "domain" and self._mode == "enforce":
             self._seal_off(mismatch)
 
+    def found_broken(self, step: int, chunk: Chunk) -> None:
+        """A row whose numbers were not finite."""
+        request = chunk.seq.request
+        log.error("kv_not_finite", step=step, request=request.id, domain=request.domain)
+
     def found_corrupt(self, page: int, what: str) -> None:
         """A page whose bytes aren't as they must be."""
         log.error("kv_page_corrupt", page=page, what=what, **self._facts(page))
@@ -52,18 +58,20 @@ class Incidents:
         """Whether what has gathered asks for a new engine."""
         quarantined = int((self._pool.states[1:] == State.QUARANTINED).sum())
         if quarantined > max(QUARANTINE_PAGES, QUARANTINE_SHARE * self._pool.num_pages):
-            self._retire(f"{quarantined} pages are quarantined")
+            self.retire(f"{quarantined} pages are quarantined")
         if self._pool.is_spent:
-            self._retire("the page pool has nearly used up its generations")
+            self.retire("the page pool has nearly used up its generations")
 
     def _seal_off(self, mismatch: Mismatch) -> None:
         domains = [mismatch.chunk.seq.request.domain]
         other = self._pool.domains.name(tags.domain_slot(mismatch.found))
         for domain in (*domains, *([other] if other else [])):
             self._prefix.purge(domain)
-        self._retire("a request was about to read a page of another domain")
+        self._prefix.close()
+        self.retire("a request was about to read a page of another domain")
 
-    def _retire(self, reason: str) -> None:
+    def retire(self, reason: str) -> None:
+        """Ask to be replaced. The first reason counts."""
         if not self.retirement:
             self.retirement = reason
             log.error("engine_retires", reason=reason)

@@ -42,7 +42,7 @@ class State(IntEnum):
 
 
 MOVES: dict[State, tuple[State, ...]] = {
-    State.FREE: (State.LOADING, State.ACTIVE),
+    State.FREE: (State.LOADING, State.ACTIVE, State.QUARANTINED),
     State.LOADING: (State.ACTIVE, State.SEALED, State.RETIRING, State.QUARANTINED),
     State.ACTIVE: (State.SEALED, State.RETIRING, State.QUARANTINED),
     State.SEALED: (State.CACHED, State.RETIRING, State.QUARANTINED),
@@ -179,10 +179,13 @@ class PagePool:
         with self.lock:
             if self.states[page] == State.RETIRING:
                 self._retiring.remove(page)
+            if self.states[page] == State.FREE:
+                self._free.remove(page)
             self._move(page, State.QUARANTINED, tags.QUARANTINE_SLOT)
             self.refs[page] = 0
             self.owners[page] = NOBODY
-            self.domains.close(self._domain_of_page.pop(page))
+            if (domain := self._domain_of_page.pop(page, None)) is not None:
+                self.domains.close(domain)
 
     def pin(self, page: int) -> None:
         """A transfer begins that may touch the page: it can't be reused before `unpin`."""
@@ -209,13 +212,13 @@ class PagePool:
     def recycle(self) -> None:
         """RETIRING -> ZEROING -> FREE, for all pages whose fence has passed."""
         with self.lock:
-            passed = [page for page in self._retiring if self.is_untouched(page)]
+            passed = {page: None for page in self._retiring if self.is_untouched(page)}
             if not passed:
                 return
-            self._retiring = deque(page for page in self._retiring if page not in set(passed))
+            self._retiring = deque(page for page in self._retiring if page not in passed)
             for page in passed:
                 self._move(page, State.ZEROING)
-            self.wipe(passed)
+            self.wipe(list(passed))
             for page in passed:
                 self._move(page, State.FREE)
                 self._free.append(page)

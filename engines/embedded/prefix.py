@@ -7,10 +7,11 @@ the page's tag is another one by now, the entry is worthless and the lookup miss
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from hashlib import sha256
 
+from engines.embedded.config import EngineConfig
 from engines.embedded.pages import PagePool, State
 from engines.embedded.seq import Page
 
@@ -31,6 +32,26 @@ class KeyScope:
     page_size: int
 
 
+def scopes(
+    config: EngineConfig, model_revision: str, kv_scales: str, layout: str
+) -> Callable[[str], KeyScope]:
+    """What gives the scope of a domain's keys, under one configuration."""
+
+    def scope_of(domain: str) -> KeyScope:
+        return KeyScope(
+            domain=domain,
+            model_revision=model_revision,
+            adapter="",
+            kv_dtype=config.kv_dtype,
+            dtype=config.dtype,
+            kv_scales=kv_scales,
+            layout=layout,
+            page_size=config.page_size,
+        )
+
+    return scope_of
+
+
 def content_key(scope: KeyScope, parent: bytes, token_ids: Sequence[int]) -> bytes:
     """The key of one page: SHA-256 over its scope, its parent's key and its tokens.
 
@@ -48,6 +69,7 @@ class PrefixCache:
     """The index from content keys to pages, and the order in which unheld pages are evicted."""
 
     def __init__(self, pool: PagePool) -> None:
+        self.is_closed = False
         self._pool = pool
         self._pages: dict[bytes, Page] = {}
         self._keys: dict[int, bytes] = {}  # page id -> its key in `_pages`
@@ -61,7 +83,7 @@ class PrefixCache:
     def match(self, keys: Sequence[bytes]) -> list[Page]:
         """The longest run of leading keys whose pages are still what they were when sealed."""
         found: list[Page] = []
-        for key in keys:
+        for key in () if self.is_closed else keys:
             page = self._pages.get(key)
             if page is None or not self._is_intact(page):
                 break
@@ -82,6 +104,8 @@ class PrefixCache:
         """Index a sealed page, unless an intact page of the same content is indexed already."""
         assert self._pool.states[page.id] == State.SEALED, "only sealed pages are indexed"
         self.forget(page.id)
+        if self.is_closed:
+            return
         known = self._pages.get(key)
         if known is not None and self._is_intact(known):
             return
@@ -117,11 +141,16 @@ class PrefixCache:
                 else:
                     self.forget(page)
 
+    def close(self) -> None:
+        """Nothing is found any more, and nothing is kept: this engine is to be replaced."""
+        self.is_closed = True
+
     def condemn(self, page: int) -> None:
-        """Take an indexed page out of use: its content is not what was sealed."""
-        self.forget(page)
-        self._evictable.pop(page, None)
-        self._pool.quarantine(page)
+        """Take a page out of use, whoever holds it, if it isn't already."""
+        if self._pool.states[page] != State.QUARANTINED:
+            self.forget(page)
+            self._evictable.pop(page, None)
+            self._pool.quarantine(page)
 
     def forget(self, page: int) -> None:
         """Drop the page's entry, if it has one."""

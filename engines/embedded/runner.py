@@ -24,10 +24,14 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> dict[int, int]:
-        """Write the batch's KV and return row -> next token, for rows that reach their newest."""
+        """Write the batch's KV and return row -> next token, for rows that reach their newest.
+
+        A row whose logits aren't finite has none: its numbers are broken, and nobody else's are.
+        """
         if len(batch.copy_rows):
             self._kv.copy(
-                torch.from_numpy(batch.copy_sources), torch.from_numpy(batch.copy_targets)
+                torch.from_numpy(batch.copy_sources),
+                torch.from_numpy(batch.copy_targets(self._page_size)),
             )
         attention = PagedAttention(self._kv, batch, self._page_size)
         hidden = self._model.hidden(
@@ -39,7 +43,8 @@ class Runner:
         logits = self._model.logits(hidden[batch.last_tokens[rows]])
         samplings = [batch.chunks[row].seq.request.sampling for row in rows]
         positions = [int(batch.context_lens[row]) for row in rows]
-        return dict(zip(rows, sample(logits, samplings, positions), strict=True))
+        tokens = sample(logits, samplings, positions)
+        return {row: token for row, token in zip(rows, tokens, strict=True) if token is not None}
 
     def close(self) -> None:
         """Let go of all tensors. Nothing runs afterwards."""

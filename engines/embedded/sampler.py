@@ -21,10 +21,18 @@ Floats = NDArray[np.floating]
 COLDEST = 1e-6  # below, float32 would overflow; the highest logit wins anyway
 
 
-def sample(logits: Tensor, samplings: Sequence[Sampling], positions: Sequence[int]) -> list[int]:
-    """One token id a row of logits [rows, vocab_size]; `positions` are those of the new tokens."""
-    tokens: list[int] = logits.numpy().argmax(axis=1).tolist()
-    drawn = [row for row, sampling in enumerate(samplings) if sampling.temperature > 0]
+def sample(
+    logits: Tensor, samplings: Sequence[Sampling], positions: Sequence[int]
+) -> list[int | None]:
+    """One token id a row of logits [rows, vocab_size]; `positions` are those of the new tokens.
+
+    None where the logits aren't finite: argmax finds NaN and infinity wherever they stand.
+    """
+    scores = logits.numpy()
+    best = scores.argmax(axis=1)
+    is_sound = np.isfinite(scores[np.arange(len(best)), best])
+    tokens = [int(id) if sound else None for id, sound in zip(best, is_sound, strict=True)]
+    drawn = [row for row, one in enumerate(samplings) if one.temperature > 0 and is_sound[row]]
     if drawn:
         probabilities = _probabilities(logits[drawn], [samplings[row].temperature for row in drawn])
         for row, of_row in zip(drawn, probabilities, strict=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from engines.api import EngineFailed, FinishReason, KvIntegrityAbort
+from engines.api import FinishReason, KvIntegrityAbort
 from engines.embedded.seq import Chunk, Phase, Seq
 from engines.embedded.tables import Tables
 
@@ -24,6 +24,7 @@ class Scheduler:
     ) -> None:
         self.waiting: deque[Seq] = deque()
         self.running: list[Seq] = []
+        self.given_up: list[Seq] = []  # ended before they began, and not told yet
         self.num_preempted = 0  # since the start
         self._tables = tables
         self._max_batch_tokens = max_batch_tokens
@@ -95,7 +96,7 @@ class Scheduler:
             if self.num_preempted > preempted_before:
                 return  # what has just given way may not come back in the same step
             if not self._tables.admit(self.waiting[0]):
-                self._check_progress()
+                self._give_up_oldest()
                 return
             seq = self.waiting.popleft()
             self.running.append(seq)
@@ -122,10 +123,17 @@ class Scheduler:
         self.waiting.appendleft(seq)
         self.num_preempted += 1
 
-    def _check_progress(self) -> None:
+    def _give_up_oldest(self) -> None:
+        """Refuse the seq that waits first if nothing that is still to come can make room for it."""
         # All that steps and the cache can give back was counted as room already.
-        if not self.running and not self._tables.pool.num_in_transfer:
-            raise EngineFailed("quarantined pages leave no room for a request that once fitted")
+        pool = self._tables.pool
+        if not (self.running or pool.num_retiring or pool.num_in_transfer):
+            seq = self.waiting.popleft()
+            seq.phase, seq.finish = Phase.ENDED, FinishReason.ERROR
+            seq.error = KvIntegrityAbort(
+                "so many pages are out of use here that this request has no room"
+            )
+            self.given_up.append(seq)
 
     def _end(self, seq: Seq, finish: FinishReason) -> None:
         self.running.remove(seq)

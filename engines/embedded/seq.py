@@ -60,6 +60,7 @@ class Seq:
     is_retry: bool = False  # it failed a check before its first token, and starts once more, cold
     is_resumed: bool = False  # it was preempted
     is_counted: bool = False  # in the engine's counters
+    is_told: bool = False  # what was cached of it
     finish: FinishReason | None = None
     error: EngineError | None = None
 
@@ -104,17 +105,17 @@ class Seq:
         """The block table with its tags."""
         return [Page(id, tag) for id, tag in zip(self.block_table, self.tags, strict=True)]
 
-    def begin(self, domain_slot: int, num_reused: int) -> None:
+    def begin(self, num_reused: int) -> None:
         """A new life, in which the first `num_reused` tokens need no computing."""
-        self.serial, self.domain_slot = next(_serials), domain_slot
+        self.serial = next(_serials)
         self.num_reused = self.num_computed = self.num_scheduled = num_reused
-        if not self.is_resumed:
+        if not self.is_resumed or self.is_retry:
             self.num_cached = num_reused
         self.phase = Phase.RUNNING
 
     def leave(self, phase: Phase) -> None:
         """The end of a life: it has no pages any more, and what is on its way for it is void."""
-        self.serial = self.domain_slot = self.public_slot = 0
+        self.serial = 0
         self.num_computed = self.num_scheduled = self.num_choosing = 0
         self.num_shared_pages = self.num_sealed_pages = 0
         self.block_table.clear()

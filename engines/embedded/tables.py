@@ -50,6 +50,14 @@ class Tables:
         Beside them, each seq that runs is left room for one more page: else the newest would take
         what the others need next, and be preempted at once.
         """
+        if not self._open_domains(seq):
+            return False
+        if self._begin(seq):
+            return True
+        self._close_domains(seq)
+        return False
+
+    def _begin(self, seq: Seq) -> bool:
         found = self._cached(seq)
         # The newest token is always computed: its logits choose the next one. If its page is cached
         # whole, a copy of that page is written instead, since a shared page never is.
@@ -59,12 +67,7 @@ class Tables:
         shared, copied = (found[:-1], found[-1]) if is_whole else (found, None)
         if not self._fits(seq, found, len(shared)):
             return False
-        if not all(self._find_slot(domain) for domain in self._domains(seq)):
-            return False
-        slot = self.pool.domains.open(seq.request.domain)
-        if seq.num_public_pages:
-            seq.public_slot = self.pool.domains.open(PUBLIC_DOMAIN)
-        seq.begin(slot, len(seq.tokens) - 1 if is_whole else len(shared) * self._page_size)
+        seq.begin(len(seq.tokens) - 1 if is_whole else len(shared) * self._page_size)
         self._num_open += 1
         self.prefix.take(found)
         for page in shared:
@@ -131,12 +134,13 @@ class Tables:
     def quarantine(self, seq: Seq, phase: Phase) -> None:
         """Take all pages from a seq that failed a check; those that it wrote go out of use."""
         for index, page in reversed(list(enumerate(seq.pages()))):
-            writes = self.pool.owners[page.id] == seq.serial
-            wrote = index >= seq.num_shared_pages and self.pool.refs[page.id] == 1
+            is_writer = self.pool.owners[page.id] == seq.serial
             owns = self._owns(seq, index, page)
-            if writes or (wrote and owns):
-                self.prefix.forget(page.id)
-                self.pool.quarantine(page.id)
+            wrote = owns and index >= seq.num_shared_pages
+            if wrote:
+                self.prefix.forget(page.id)  # others that share it go on; nobody else finds it
+            if is_writer or (wrote and self.pool.refs[page.id] == 1):
+                self.prefix.condemn(page.id)
             elif owns:
                 self.prefix.release(page)
         self._close(seq, phase)
@@ -150,8 +154,7 @@ class Tables:
 
     def _close(self, seq: Seq, phase: Phase) -> None:
         self._let_go_of_copied(seq)
-        for domain in self._domains(seq):
-            self.pool.domains.close(domain)
+        self._close_domains(seq)
         self._num_open -= 1
         seq.leave(phase)
 
@@ -186,6 +189,26 @@ class Tables:
             if self.pool.num_free == 0 and not self.prefix.evict_oldest():
                 return False
         return True
+
+    def _open_domains(self, seq: Seq) -> bool:
+        """Find slots for whom the seq's pages belong to: before its pages, which hold slots too."""
+        opened: list[str] = []
+        for domain in self._domains(seq):
+            if not self._find_slot(domain):
+                for other in opened:
+                    self.pool.domains.close(other)
+                return False
+            opened.append(domain)
+            self.pool.domains.open(domain)
+        slots = self.pool.domains.slots
+        seq.domain_slot = slots[seq.request.domain]
+        seq.public_slot = slots[PUBLIC_DOMAIN] if seq.num_public_pages else 0
+        return True
+
+    def _close_domains(self, seq: Seq) -> None:
+        for domain in self._domains(seq):
+            self.pool.domains.close(domain)
+        seq.domain_slot = seq.public_slot = 0
 
     def _find_slot(self, domain: str) -> bool:
         domains = self.pool.domains

@@ -61,16 +61,20 @@ class Verifier:
         """Since the start, both checks together."""
         return sum(checked.pages for checked in self.by_phase.values())
 
-    def screen(self, batch: Batch) -> tuple[Batch, list[Mismatch]]:
-        """The batch without the rows that must not run, and why. What is left has been checked."""
+    def screen(self, batch: Batch) -> tuple[Batch, list[Mismatch], int]:
+        """The batch without the rows that must not run, why, and of how many pages of it that is
+        known: what is left has been checked as it is.
+        """
         found: list[Mismatch] = []
-        while mismatches := self.before(batch):
+        while True:
+            before = self.num_checked("before")
+            mismatches = self.before(batch)
+            num_checked = self.num_checked("before") - before
             found += mismatches
-            if self.mode != "enforce":
-                break
+            if not mismatches or self.mode != "enforce":
+                return batch, found, num_checked
             # Arrays of its own, so checked anew: the check must have seen the tables that are read.
             batch = batch.without(sorted({mismatch.row for mismatch in mismatches}))
-        return batch, found
 
     def before(self, batch: Batch) -> list[Mismatch]:
         """What the rows must not read or write."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
@@ -33,6 +34,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 Command = Callable[[Engine], None]
+Answers = asyncio.Queue[Output]
 TEND_S = 1.0  # how often an idle engine is given a moment to look after itself
 GONE = "the engine has failed and is being replaced"
 
@@ -49,7 +51,8 @@ class EngineThread:
         self._wake = threading.Condition()
         self._closing = False
         self._is_over = False  # no command will ever run again
-        self._answers: dict[str, asyncio.Queue[Output]] = {}
+        self._answers: dict[str, Answers] = {}
+        self._takers: dict[str, Answers] = {}  # the same, as the engine's thread knows them
         self._unbegun: set[str] = set()  # of them, those that the engine hasn't admitted
         # with what is bound for log lines: which host and which model
         context = copy_context()
@@ -71,10 +74,10 @@ class EngineThread:
         """Queue a request. Raises RequestRefused, EngineRetiring, or EngineFailed if it is gone."""
         if request.id in self._answers:
             raise RequestRefused(f"request id {request.id!r} is running already")
-        self._answers[request.id] = asyncio.Queue()
+        answers = self._answers[request.id] = asyncio.Queue()
         self._unbegun.add(request.id)
         try:
-            await self._ask(lambda engine: engine.add(request))
+            await self._ask(lambda engine: self._begin(engine, request, answers))
         except BaseException:
             self.abort(request.id)
             raise
@@ -91,8 +94,8 @@ class EngineThread:
     def abort(self, request_id: str) -> None:
         """Stop a request, whatever its phase, and forget it. Ended or unknown ids are fine."""
         self._unbegun.discard(request_id)
-        if self._answers.pop(request_id, None) is not None:
-            self._post(lambda engine: engine.abort(request_id))
+        if (answers := self._answers.pop(request_id, None)) is not None:
+            self._post(lambda engine: self._end(engine, request_id, answers))
 
     async def stats(self) -> Stats:
         """The engine's own counters, read between two steps. Raises EngineFailed."""
@@ -125,6 +128,15 @@ class EngineThread:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+
+    def _begin(self, engine: Engine, request: Request, answers: Answers) -> None:
+        engine.add(request)
+        self._takers[request.id] = answers
+
+    def _end(self, engine: Engine, request_id: str, answers: Answers) -> None:
+        if self._takers.get(request_id) is answers:  # else it is over, or never began
+            del self._takers[request_id]
+            engine.abort(request_id)
 
     async def _ask(self, call: Callable[[Engine], T]) -> T:
         future: Future[T] = Future()
@@ -159,36 +171,42 @@ class EngineThread:
             engine.close()
 
     def _drive(self, engine: Engine) -> None:
+        tended = time.monotonic()
         while True:
             with self._wake:
-                idle = not (self._commands or self._closing or engine.has_work())
-                if idle:
+                if not (self._commands or self._closing or engine.has_work()):
                     self._wake.wait(TEND_S)
                 if self._closing:
                     return
                 due = len(self._commands)
-            if idle and not due:
+            if time.monotonic() - tended >= TEND_S:  # also if somebody keeps asking for its pages
                 engine.tend()
                 self.retirement = engine.retirement
+                tended = time.monotonic()
             for _ in range(due):
                 command, _ = self._commands.popleft()
                 command(engine)
             if engine.has_work():
                 outputs = engine.step()
                 self.retirement = engine.retirement
-                if outputs:
-                    self._loop.call_soon_threadsafe(self._deliver, outputs)
+                # Bound here to who asked: an id may mean another request once this arrives.
+                if told := [(output, self._taker(output)) for output in outputs]:
+                    self._loop.call_soon_threadsafe(self._deliver, told)
 
-    def _deliver(self, outputs: list[Output]) -> None:
-        for output in outputs:
+    def _taker(self, output: Output) -> Answers | None:
+        if output.finish is None:
+            return self._takers.get(output.request_id)
+        return self._takers.pop(output.request_id, None)
+
+    def _deliver(self, told: list[tuple[Output, Answers | None]]) -> None:
+        for output, answers in told:
             if output.error is not None:
                 self.integrity_aborts += isinstance(output.error, KvIntegrityAbort)
                 log.error("request_failed", request=output.request_id, code=output.error.code)
             if output.cached_tokens is not None:
                 self._unbegun.discard(output.request_id)
-            queue = self._answers.get(output.request_id)
-            if queue is not None:  # else aborted meanwhile
-                queue.put_nowait(output)
+            if answers is not None:  # else aborted meanwhile
+                answers.put_nowait(output)
 
     def _fail(self, reason: str) -> None:
         self.failed.set()

@@ -97,7 +97,7 @@ class LabellingModel:
 
     def run(self, batch: Batch) -> dict[int, int]:
         labels = self.memory.labels
-        labels[batch.copy_targets] = labels[batch.copy_sources]
+        labels[batch.copy_targets(labels.shape[1])] = labels[batch.copy_sources]
         slots = labels.reshape(-1, FIELDS)
         expected = [self._labels(batch, row) for row in range(len(batch.chunks))]
         for row, own in enumerate(expected):

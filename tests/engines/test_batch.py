@@ -11,7 +11,8 @@ from engines.embedded.seq import Chunk, Page, Seq
 
 def make_seq(num_tokens: int, num_computed: int, pages: list[Page], slot: int) -> Seq:
     seq = Seq.of(Request("r", "a", tuple(range(100, 100 + num_tokens)), Sampling(4)))
-    seq.begin(slot, num_computed)
+    seq.begin(num_computed)
+    seq.domain_slot = slot
     for page in pages:
         seq.hold(page)
     return seq
@@ -102,7 +103,7 @@ def test_a_copied_page_goes_over_the_page_that_is_written() -> None:
     batch = build([seq.next_chunk(1)], page_size=4)
     assert batch.copy_rows.tolist() == [0]
     assert batch.copy_sources.tolist() == [8]
-    assert batch.copy_targets.tolist() == [7]
+    assert batch.copy_targets(4).tolist() == [7]
     assert batch.copy_tags.tolist() == [88]
     assert set(batch.touched().tolist()) == {5, 7, 8}
     seq.hold(Page(9, 99))

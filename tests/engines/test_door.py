@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import xxhash
 
-from engines.embedded.door import Load, LoadRefused
+from engines.embedded.door import PATIENCE_S, Load, LoadRefused
 from engines.embedded.engine import EmbeddedEngine
 from engines.embedded.pages import State
 from tests.engines.books import check_books, tables_of
@@ -138,6 +138,33 @@ def test_a_writer_that_is_never_heard_of_again_keeps_its_pages(make_tiny: Engine
     assert states(engine, load) == {State.QUARANTINED}
     engine.door.drained(load.id, load.incarnation)
     assert states(engine, load) == {State.QUARANTINED}
+
+
+def test_a_silent_writer_is_waited_for_so_long(make_tiny: EngineFactory) -> None:
+    """Then its pages go out of use: a timeout proves nothing about what it still writes."""
+    engine = make_tiny()
+    now = 0.0
+    engine.door._clock = lambda: now
+    load = engine.door.open("a", PROMPT)
+    given_up = engine.door.open("b", PROMPT)
+    engine.door.abandon(given_up.id, given_up.incarnation)
+    now = PATIENCE_S
+    engine.tend()
+    assert states(engine, load) == {State.LOADING}
+    now = PATIENCE_S + 1
+    engine.tend()
+    assert states(engine, load) == states(engine, given_up) == {State.QUARANTINED}
+    with pytest.raises(LoadRefused, match="given up"):
+        engine.door.commit(load.id, load.incarnation, [0] * 4)
+
+
+@pytest.mark.parametrize(("domain", "token"), [("(public)", 1), ("a", -1), ("a", 1 << 32)])
+def test_a_prompt_that_cannot_be_is_not_opened(
+    make_tiny: EngineFactory, domain: str, token: int
+) -> None:
+    """Nobody speaks for the public, and a token is a number of 32 bits."""
+    with pytest.raises(LoadRefused, match="nobody's"):
+        make_tiny().door.open(domain, [token] * 8)
 
 
 def test_messages_come_late_twice_or_out_of_order(

@@ -103,6 +103,7 @@ def test_only_sealed_memory_is_attached(tmp_path: Path) -> None:
 
 def test_the_descriptor_goes_with_the_object_and_the_bytes_with_their_last_view() -> None:
     """A tensor that outlives its pool still reads; nothing leaks."""
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     memory = SharedMemory.create(MIB)
     view: np.ndarray[tuple[int], np.dtype[np.uint8]] = memory.data[:10]

@@ -14,7 +14,17 @@ from engines.embedded.sampler import sample, uniform
 def draw(logits: torch.Tensor, count: int = 1, **sampling: float) -> list[int]:
     """`count` draws at successive positions."""
     chosen = Sampling(1, **sampling)  # type: ignore[arg-type]
-    return [sample(logits[None], [chosen], [position])[0] for position in range(count)]
+    tokens = [sample(logits[None], [chosen], [position])[0] for position in range(count)]
+    return [token for token in tokens if token is not None]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_choose_no_token(temperature: float, number: float) -> None:
+    """Wherever they stand; the other rows choose as ever."""
+    logits = torch.tensor([[0.0, 3.0, 2.9], [0.0, 3.0, 2.9], [number, 1.0, 2.0]])
+    chosen = Sampling(1, temperature=temperature, top_p=0.1)
+    assert sample(logits, [chosen] * 3, [1, 2, 3]) == [1, 1, None]
 
 
 def test_temperature_zero_takes_the_highest_logit() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engines.api import EngineFailed, FinishReason, Request, Sampling
+from engines.api import FinishReason, Request, Sampling
 from engines.embedded.pages import PagePool
 from engines.embedded.scheduler import Scheduler
 from engines.embedded.seq import Chunk, Phase, Seq
@@ -216,10 +216,13 @@ def test_an_abort_gives_everything_back(steps: int) -> None:
     desk.scheduler.abort(seq)  # once more is fine
 
 
-def test_a_pool_eaten_by_quarantine_fails_instead_of_waiting_for_ever() -> None:
-    """If nothing runs and the oldest request still doesn't fit, nobody ever will."""
+def test_who_has_no_room_beside_quarantined_pages_doesnt_wait_for_ever() -> None:
+    """If nothing runs and nothing is to come, it is given up, and the next one has its turn."""
     desk = Desk(num_pages=2)
     desk.pool.quarantine(desk.pool.allocate("x", 1).id)
-    desk.add(8, max_tokens=0)
-    with pytest.raises(EngineFailed, match="quarantined"):
-        desk.step()
+    big, small = desk.add(8, max_tokens=1), desk.add(2, max_tokens=1)
+    desk.step()
+    assert desk.scheduler.given_up == [big]
+    assert (big.finish, big.phase) == (FinishReason.ERROR, Phase.ENDED)
+    desk.step()
+    assert small.finish is FinishReason.LENGTH

@@ -62,6 +62,7 @@ class World:
     def __init__(
         self, num_pages: int = 24, page_size: int = 2, spoilable: int = 4, **options: Any
     ) -> None:
+        self.prompts: dict[str, list[int]] = {}  # of loads
         self.memory = LabelledMemory(num_pages, page_size)
         self.model = LabellingModel(self.memory)
         self.pool = PagePool(num_pages, wipe=self.memory.zero)
@@ -153,7 +154,9 @@ class World:
     def open(self, domain: str, prompt: Sequence[int]) -> None:
         if len(self._loads(LoadState.OPEN, LoadState.ABANDONED)) < 2:
             with suppress(LoadRefused):
-                self.writers.append(self.engine.door.open(domain, list(prompt)))
+                load = self.engine.door.open(domain, list(prompt))
+                self.prompts[load.id] = list(prompt)
+                self.writers.append(load)
 
     def write(self, number: int) -> None:
         """Right bytes into an open load; anything into one that was given up, or is lost."""
@@ -257,7 +260,7 @@ class World:
     def _owed(self, load: Load) -> list[NDArray[np.int64]]:
         """What the pages of a load must hold."""
         digests = Digests(self.model.revision)
-        digests.extend(load.token_ids)
+        digests.extend(self.prompts[load.id])
         pages = range(load.first_page, load.first_page + len(load.pages))
         return [self.memory.page_of(load.domain, digests, index) for index in pages]
 

@@ -280,6 +280,35 @@ async def test_an_idle_engine_is_given_moments_to_look_after_itself(
         assert (await collect(thread, "a"))[-1].finish is FinishReason.LENGTH
 
 
+async def test_an_engine_that_is_asked_all_the_time_is_tended_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever watches its pages doesn't keep it from looking after them."""
+    monkeypatch.setattr(engine_thread, "TEND_S", 0.01)
+    tended = threading.Event()
+
+    class Tended(FakeEngine):
+        def tend(self) -> None:
+            tended.set()
+
+    async with driven(Tended()) as thread:
+        async with asyncio.timeout(60):
+            while not tended.is_set():
+                await thread.stats()
+
+
+async def test_an_id_that_is_used_again_gets_nothing_of_the_request_before() -> None:
+    """Not even what was on its way when that one was aborted."""
+    async with driven(FakeEngine()) as thread:
+        await thread.submit(request("a", b"first", 500))
+        stale = thread._answers["a"]
+        thread.abort("a")
+        await thread.submit(request("a", b"second", 3))
+        thread._deliver([(Output("a", token_ids=(7,)), stale)])
+        outputs = await collect(thread, "a")
+    assert bytes(t for o in outputs for t in o.token_ids) == b"sec"
+
+
 async def test_what_an_engine_logs_names_its_host_and_model() -> None:
     """The engine has a thread of its own, which knows what was bound where it was made."""
 
