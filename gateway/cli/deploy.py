@@ -14,8 +14,10 @@ from runtime.deploy import reload
 from runtime.deploy.changes import Change
 from runtime.deploy.rollout import Done, by, carry_out, plan
 from runtime.deploy.running import running
-from runtime.deployments import Deployments, NoDeployment
+from runtime.deployments import Deployment, Deployments, NoDeployment
 from runtime.settings import Settings
+
+ON_SAVE = "changed on disk"  # the message of what `bulkhead dev` deploys by itself
 
 message_option = click.option(
     "--message", "-m", default="", help="Why; `bulkhead deployments list` shows it."
@@ -49,6 +51,8 @@ def deploy(dry_run: bool, message: str, timeout_s: float, places: Places, as_jso
     tell_if_new(settings.state_dir)
     done = carry_out(settings, by=by("bulkhead deploy"), message=message, timeout_s=timeout_s)
     told = outcome(done, "the next start will use it")
+    if not done.is_new:
+        told += by_a_save(Deployments(settings.state_dir).read(done.number))
     tell(settings, done.changes, done, told, as_json=as_json)
 
 
@@ -89,11 +93,32 @@ def rollback(
     )
     told = outcome(done, "to start with it, give `serve` or `node` the option --deployed")
     if differs := not is_in_file(settings):
-        told += (
-            f"\n{settings.config_path} says something else by now: correct it, or the next "
-            "`bulkhead deploy`, or start without --deployed, undoes the rollback."
-        )
+        told += f"\n{undone_by(settings)}"
     tell(settings, done.changes, done, told, as_json=as_json, file_differs=differs)
+
+
+def undone_by(settings: Settings) -> str:
+    """What undoes a rollback while the file says something else, and how to keep it."""
+    told = f"{settings.config_path} says something else by now"
+    if settings.dev:
+        return (
+            f"{told}, and `bulkhead dev` deploys it when it is next saved, which undoes the "
+            "rollback: to keep it, make the file say what `bulkhead deployments view` shows."
+        )
+    return (
+        f"{told}: correct it, or the next `bulkhead deploy`, or start without --deployed, "
+        "undoes the rollback."
+    )
+
+
+def by_a_save(deployment: Deployment) -> str:
+    """What to add of a deployment that `bulkhead dev` made when the file was saved."""
+    if deployment.message != ON_SAVE:
+        return ""
+    return (
+        f"\n`bulkhead dev` had deployed it when the file was saved, at {deployment.at:%H:%M:%SZ}, "
+        "and told then what differed."
+    )
 
 
 def is_in_file(settings: Settings) -> bool:

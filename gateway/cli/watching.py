@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.deploy import differences, outcome
+from gateway.cli.deploy import ON_SAVE, differences, outcome
 from gateway.cli.options import EXIT_CODES, Told
 from runtime import settings as config
 from runtime.config.dev_vars import FILE
@@ -101,7 +101,7 @@ class Watch:
             done = carry_out(
                 settings,
                 by=by("bulkhead dev"),
-                message="changed on disk",
+                message=ON_SAVE,
                 environ=self._environ,
             )
         except tuple(EXIT_CODES) as fault:
