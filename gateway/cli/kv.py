@@ -40,7 +40,8 @@ def show_map(target: str | None, once: bool, as_json: bool, places: Places) -> N
     if as_json:
         click.echo(json.dumps(documents(server, target)))
         return
-    console, colours = Console(), Colours()
+    console = Console()
+    colours = Colours(plain=console.color_system is None or console.no_color)
     if once or not console.is_terminal or not sys.stdout.isatty():
         with console.capture() as taken:
             console.print(picture(server, target, colours, console))

@@ -10,7 +10,7 @@ from gateway.live.words import clean, cut, duration, tokens
 
 FIGURES_WIDTH = 28
 OTHER_WIDTH = 52  # columns of all that isn't a name
-LEAST_NAMES, MOST_NAMES = (18, 10), (64, 32)  # columns of the model and the tenant
+LEAST_NAMES, MOST_NAMES = (21, 7), (64, 32)  # columns of the model and the tenant
 COLOURS = {"ok": "green", "canceled": "yellow", "error": "red"}
 
 
@@ -22,7 +22,7 @@ def request_line(event: dict[str, Any], width: int) -> Text:
     colour = COLOURS.get(result, "")
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(time_of_day(event) + " ", "dim")
-    line.append(f"{event.get('status') or '-':>3} ", f"bold {colour}")
+    line.append(f"{mark(event)}{event.get('status') or '-':>3} ", f"bold {colour}")
     line.append(f"{cut(what(event), model_width):<{model_width}} ")
     line.append(f"{cut(event.get('tenant_name') or '-', tenant_width):<{tenant_width}} ", "cyan")
     line.append_text(measured(event, colour))
@@ -34,12 +34,9 @@ def request_line(event: dict[str, Any], width: int) -> Text:
 def name_widths(width: int) -> tuple[int, int]:
     """Columns of the model and of the tenant, as far as there is room beside the rest."""
     room = width - OTHER_WIDTH
-    shares = (room - room // 3, room // 3)
-    widths = [
-        max(least, min(most, share))
-        for least, most, share in zip(LEAST_NAMES, MOST_NAMES, shares, strict=True)
-    ]
-    return widths[0], widths[1]
+    model = max(LEAST_NAMES[0], min(MOST_NAMES[0], room - room // 3))
+    tenant = max(LEAST_NAMES[1], min(MOST_NAMES[1], room - model))
+    return model, tenant
 
 
 def what(event: dict[str, Any]) -> str:
@@ -47,6 +44,11 @@ def what(event: dict[str, Any]) -> str:
     if model := event.get("model"):
         return str(model)
     return clean(f"{event.get('method', '')} {event.get('path', '')}")
+
+
+def mark(event: dict[str, Any]) -> str:
+    """`!` where the status says that all was well, and what came after it failed."""
+    return "!" if event.get("result") == "error" and (event.get("status") or 500) < 400 else " "
 
 
 def trouble(event: dict[str, Any]) -> str:

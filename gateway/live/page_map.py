@@ -1,14 +1,16 @@
 """A host's page pool, drawn: a cell a page, or for several where there are too many. Pure.
 
-States are told by glyphs, domains by colours. A cell that stands for several pages shows the state
-that most of them are in; one of them in quarantine is always seen.
+States are told by glyphs, domains by colours; where there are no colours, domains are told by
+letters, which are capitals while a request uses the page. A cell that stands for several pages
+shows the state that most of them are in; one of them in quarantine is always seen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
+from string import ascii_uppercase
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -29,6 +31,9 @@ GLYPHS = {
     "quarantined": "!",
 }
 BY_LETTER = {state[0]: state for state in GLYPHS}
+IN_USE = ("loading", "active", "sealed")
+OF_NOBODY = ("free", "quarantined")
+WORDS = "pinned: in a transfer; generation: tags so far; a domain: a tenant's pseudonym"
 ALARM = "bold red"
 QUIET = "dim"
 PALETTE = (
@@ -45,6 +50,7 @@ NOBODY = -1
 MAX_DOMAINS = 6  # named in the legend
 GAP = "  "
 LEAST_ROWS = 2  # of cells, however low the terminal is
+FOLDED_FROM = 2  # rows without anything in them, one after the other
 
 
 class DomainPages(Struct, frozen=True):
@@ -79,14 +85,25 @@ class Cell(NamedTuple):
 
 
 class Colours:
-    """A domain's colour, the same from one picture to the next. There are fewer than domains."""
+    """A domain's colour, the same from one picture to the next. There are fewer than domains.
 
-    def __init__(self) -> None:
-        self._left = cycle(PALETTE)
-        self._known: dict[str, str] = {}
+    `plain`: there are none to be seen, and each domain has a letter instead.
+    """
+
+    def __init__(self, *, plain: bool = False) -> None:
+        self.plain = plain
+        self._left = cycle(zip(cycle(PALETTE), ascii_uppercase, strict=False))
+        self._known: dict[str, tuple[str, str]] = {}
 
     def of(self, domain: str) -> str:
-        """The domain's, from now on."""
+        """The domain's colour, from now on."""
+        return self._of(domain)[0]
+
+    def letter_of(self, domain: str) -> str:
+        """The domain's letter, a capital, from now on."""
+        return self._of(domain)[1]
+
+    def _of(self, domain: str) -> tuple[str, str]:
         if domain not in self._known:
             self._known[domain] = next(self._left)
         return self._known[domain]
@@ -103,7 +120,7 @@ def draw(told: HostPages, colours: Colours, width: int, height: int) -> Group:
     title = Text(cut(f"{clean(told.model)} · {clean(told.host)}", max(1, width - 6)))
     return Group(
         Rule(title, style=QUIET, align="left"),
-        *(_row(told, row, colours) for row in _rows(found, width)),
+        *_picture(told, _rows(found, width), colours),
         _scale(told, per_cell),
         *legend,
     )
@@ -132,11 +149,29 @@ def _rows(found: Sequence[Cell], width: int) -> list[Sequence[Cell]]:
     return [found[start : start + width] for start in range(0, len(found), width)]
 
 
+def _picture(told: HostPages, rows: Sequence[Sequence[Cell]], colours: Colours) -> Iterator[Text]:
+    """The rows, but a line for many that are free from end to end."""
+    for is_free, run in groupby(rows, lambda row: all(cell.state == "free" for cell in row)):
+        same = list(run)
+        if is_free and len(same) >= FOLDED_FROM:
+            yield Text(f"… {len(same)} rows free", QUIET, no_wrap=True, overflow="ellipsis")
+        else:
+            yield from (_row(told, row, colours) for row in same)
+
+
 def _row(told: HostPages, row: Sequence[Cell], colours: Colours) -> Text:
     line = Text(no_wrap=True)
     for (state, owner), run in groupby(row):
-        line.append(GLYPHS[state] * len(list(run)), _style(told, state, owner, colours))
+        glyph = _glyph(told, state, owner, colours)
+        line.append(glyph * len(list(run)), _style(told, state, owner, colours))
     return line
+
+
+def _glyph(told: HostPages, state: str, owner: int, colours: Colours) -> str:
+    if not colours.plain or owner == NOBODY or state in OF_NOBODY:
+        return GLYPHS[state]
+    letter = colours.letter_of(told.domains[owner].domain)
+    return letter if state in IN_USE else letter.lower()
 
 
 def _style(told: HostPages, state: str, owner: int, colours: Colours) -> str:
@@ -156,20 +191,25 @@ def _legend(
     fences = f"pinned {told.pinned}, generation {told.generation}"
     if told.pages.get("retiring"):
         fences = f"given up and not yet free for {told.limbo_age_s:.1f} s, {fences}"
-    lines = [*_states(told, width), Text(fences, QUIET)]
+    lines = [*_states(told, colours, width), Text(fences, QUIET)]
     for domain in largest[:MAX_DOMAINS]:
-        lines.append(Text.assemble(("■ ", colours.of(domain.domain)), _told(domain)))
+        mark = colours.letter_of(domain.domain) if colours.plain else "■"
+        lines.append(Text.assemble((f"{mark} ", colours.of(domain.domain)), _told(domain)))
     if (left := len(largest) - MAX_DOMAINS) > 0:
         lines.append(Text(f"and {count(left, 'domain')} more", QUIET))
+    lines.append(Text(WORDS, QUIET))
     return lines
 
 
-def _states(told: HostPages, width: int) -> list[Text]:
+def _states(told: HostPages, colours: Colours, width: int) -> list[Text]:
     """How many pages are in which state, as many on a line as fit."""
     lines = [Text()]
-    for state, glyph in GLYPHS.items():
+    for state in GLYPHS:
+        glyph = GLYPHS[state]
         number = told.pages.get(state, 0)
         style = ALARM if state == "quarantined" and number else "" if number else QUIET
+        if colours.plain and state not in OF_NOBODY:
+            glyph = "A" if state in IN_USE else "a"
         entry = Text(f"{glyph} {number} {state}", style)
         if lines[-1] and len(lines[-1]) + len(GAP) + len(entry) > width:
             lines.append(Text())
@@ -179,7 +219,8 @@ def _states(told: HostPages, width: int) -> list[Text]:
 
 def _told(domain: DomainPages) -> str:
     numbers = ", ".join(f"{number} {state}" for state, number in domain.pages.items())
-    ages = f"{span(domain.youngest_s)} to {span(domain.oldest_s)}"
+    youngest, oldest = span(domain.youngest_s), span(domain.oldest_s)
+    ages = oldest if youngest == oldest else f"{youngest} to {oldest}"
     return f"{clean(domain.domain)}: {numbers}, for {ages}"
 
 

@@ -36,6 +36,13 @@ def test_one_that_did_not_says_why_and_is_red() -> None:
     assert any("red" in str(span.style) for span in line.spans)
 
 
+def test_a_stream_that_broke_is_marked_without_colours_too() -> None:
+    broken = EVENT | {"result": "error", "code": "host_lost"}
+    assert " !200 smollm2-135m-instruct " in request_line(broken, 80).plain
+    assert "  503 smollm2-135m-instruct " in request_line(broken | {"status": 503}, 80).plain
+    assert "!" not in request_line(EVENT, 80).plain
+
+
 def test_a_client_that_left_is_called_so() -> None:
     line = request_line(EVENT | {"result": "canceled", "status": 499}, 120)
     assert "client left" in line.plain
@@ -71,8 +78,8 @@ def test_a_client_can_not_write_to_the_terminal() -> None:
 
 
 def test_names_have_the_room_there_is() -> None:
-    assert name_widths(40) == (18, 10)
-    assert name_widths(80) == (19, 10)
+    assert name_widths(40) == (21, 7)
+    assert name_widths(80) == (21, 7), "the model of `make dev` is whole"
     assert name_widths(120) == (46, 22)
     assert name_widths(400) == (64, 32)
     event = EVENT | {"model": "m" * 60, "tenant_name": "t" * 30}

@@ -41,7 +41,14 @@ def host(states: str, owners: list[int], **changes: object) -> HostPages:
     )
 
 
-def shown(told: HostPages, width: int = 80, height: int = 24, *, colour: bool = False) -> str:
+def shown(
+    told: HostPages,
+    width: int = 80,
+    height: int = 24,
+    *,
+    colour: bool = False,
+    plain: bool = False,
+) -> str:
     file = StringIO()
     console = Console(
         file=file,
@@ -50,7 +57,7 @@ def shown(told: HostPages, width: int = 80, height: int = 24, *, colour: bool = 
         force_terminal=colour,
         color_system="standard" if colour else None,
     )
-    console.print(draw(told, Colours(), width, height))
+    console.print(draw(told, Colours(plain=plain), width, height))
     return file.getvalue()
 
 
@@ -115,3 +122,47 @@ def test_only_the_largest_domains_are_named() -> None:
 def test_what_a_terminal_would_obey_is_not_passed_on() -> None:
     told = HostPages("h\x1b[2J", "m", 16, {"free": 1}, "f", [-1], [], 0, 0.0, 1)
     assert "\x1b" not in shown(told)
+
+
+def test_without_colours_domains_are_letters() -> None:
+    told = shown(host("lascrzqf", [0, 0, 1, 1, 0, 0, -1, -1]), plain=True)
+    lines = told.splitlines()
+    assert lines[1] == "AABbaa!·"
+    assert "A domain00: " in told
+    assert "B domain01: " in told
+    assert "A 1 active" in told
+    assert "a 1 cached" in told
+    assert "■" not in told
+
+
+def test_there_are_letters_for_any_number_of_domains() -> None:
+    told = shown(host("a" * 60, list(range(60))), plain=True)
+    assert told.splitlines()[1].isalpha()
+
+
+def test_rows_that_are_free_are_folded() -> None:
+    lines = shown(host("a" + "f" * 799, [0] + [-1] * 799)).splitlines()
+    assert lines[1].startswith("█·")
+    assert lines[2] == "… 9 rows free"
+    assert lines[3] == "800 pages of 16 tokens"
+
+
+def test_the_words_are_explained_and_ages_that_are_the_same_are_told_once() -> None:
+    same = host("a", [0])
+    domain = DomainPages("d", {"active": 1}, youngest_s=0.1, oldest_s=0.4)
+    told = shown(
+        HostPages(
+            "h",
+            "m",
+            16,
+            {"active": 1},
+            "a",
+            same.owners,
+            [domain],
+            pinned=0,
+            limbo_age_s=0.0,
+            generation=1,
+        )
+    )
+    assert "d: 1 active, for 0 s\n" in told
+    assert "a domain: a tenant's pseudonym" in told
