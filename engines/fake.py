@@ -74,7 +74,15 @@ class ByteTokenizer:
         return ByteDecoder()
 
 
-COUNTS = ("steps", "prompt_tokens", "cached_tokens", "output_tokens", "aborted")
+COUNTS = (
+    "steps",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "aborted",
+    "integrity_aborts",
+    "integrity_aborts_streamed",
+)
 
 
 @dataclass(slots=True)
@@ -165,6 +173,8 @@ class FakeEngine:
             self._requests.pop(request.id)
         if self.faults and one.done > 3 and bytes(request.prompt).startswith(b"integrity"):
             self._requests.pop(request.id, None)
+            self._counts["integrity_aborts"] += 1
+            self._counts["integrity_aborts_streamed"] += 1
             error = KvIntegrityAbort("a page tag differed from the one recorded")
             return Output(request.id, finish=FinishReason.ERROR, error=error)
         return Output(request.id, (token,), finish, cached)

@@ -22,10 +22,14 @@ Sample = tuple[Labels, float]
 
 
 class Host(NamedTuple):
-    """A host's labels and counters; None if it didn't answer."""
+    """A host's labels and counters; None if it didn't answer.
+
+    One that is gone has its counters alone: it holds nothing, and that it is down is as it should.
+    """
 
     labels: Labels
     stats: Stats | None
+    is_gone: bool = False
 
 
 class Family(NamedTuple):
@@ -40,14 +44,18 @@ class Family(NamedTuple):
 def text(hosts: Sequence[Host]) -> str:
     """All metrics of all hosts, a family after the other."""
     lines = ["# HELP bulkhead_host_up Whether the host answered.", "# TYPE bulkhead_host_up gauge"]
-    lines += [_line("bulkhead_host_up", labels, stats is not None) for labels, stats in hosts]
+    lines += [
+        _line("bulkhead_host_up", labels, stats is not None)
+        for labels, stats, is_gone in hosts
+        if not is_gone
+    ]
     for family in FAMILIES:
         lines += [
             f"# HELP {family.name} {family.help}",
             f"# TYPE {family.name} {family.kind}",
         ]
-        for labels, stats in hosts:
-            if stats is not None:
+        for labels, stats, is_gone in hosts:
+            if stats is not None and not (is_gone and family.kind == "gauge"):
                 for more, value in family.samples(stats):
                     lines.append(_line(family.name, {**labels, **more}, value))
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 GET /hosts?after=V&wait_s=S&gateway=ID   Hosts, once they differ from version V, or after S seconds;
                                          it also says that this gateway has taken in version V
+GET /gone                                GoneHosts: the last counters of hosts that ended lately
 PUT /demand/{gateway}                    Demand: what this gateway's requests need, for DEMAND_TTL_S
 POST /models/{model}/restart             forget its failures, and replace its hosts, losing nothing;
                                          answered once the gateways know
@@ -14,6 +15,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct
+
+from engines.api import Stats
 
 DEMAND_EVERY_S = 0.5  # while there is any
 DEMAND_TTL_S = 5.0  # what a gateway told counts for so long
@@ -69,6 +72,15 @@ class ModelView(Struct, frozen=True, kw_only=True):
     retry_at: float = 0.0  # unix seconds: when a host is tried again; 0: nothing holds it back
     retirement: str = ""  # why a host last asked to be replaced, until a restart by hand
     retired_at: float = 0.0  # unix seconds: when it did
+    stopped: int = 0  # requests, by a check, on hosts that have ended; until a restart by hand
+
+
+class GoneHost(Struct, frozen=True, kw_only=True):
+    """A host that has ended, and what it had counted."""
+
+    id: str
+    model: str
+    stats: Stats
 
 
 class Hosts(Struct, frozen=True, kw_only=True):

@@ -93,9 +93,9 @@ class AdminApi:
         raise NoSuchHost(f"the node has no host {id[:64]!r}; see `bulkhead hosts list`")
 
     async def metrics(self, request: Request) -> Response:
-        """All hosts' counters, as Prometheus reads them."""
+        """All hosts' counters, those of hosts just ended too, as Prometheus reads them."""
         _no_query(request)
-        text = await host_client.all_metrics((await self._node.hosts()).hosts)
+        text = await host_client.all_metrics((await self._node.hosts()).hosts, self._node.gone)
         return PlainTextResponse(text, media_type=CONTENT_TYPE)
 
     async def fault_kinds(self, request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from engines.api import PageMap, Stats
 from gateway.admin.problems import HostUnreachable, NoPages
 from runtime import metrics
 from runtime.node import probe
-from runtime.node_wire import HostView
+from runtime.node_wire import GoneHost, HostView
 
 TIMEOUT_S = 5.0  # a step may take long, and is waited for
 
@@ -29,16 +29,26 @@ async def pages(host: HostView) -> PageMap:
     return _decoded(answer, host, PageMap)
 
 
-async def all_metrics(hosts: Sequence[HostView]) -> str:
-    """The counters of all that have started; one that doesn't answer is told as down."""
+async def all_metrics(
+    hosts: Sequence[HostView], ask_gone: Callable[[], Awaitable[Sequence[GoneHost]]]
+) -> str:
+    """The counters of all that have started; one that doesn't answer is told as down.
+
+    Those that are gone are asked for last: a host that ends meanwhile is told of once, as gone.
+    """
     hosts = [host for host in hosts if host.socket]
     counted = await asyncio.gather(*(_stats(host) for host in hosts))
-    return metrics.text(
-        [
-            metrics.Host({"host": host.id, "model": host.model}, stats)
-            for host, stats in zip(hosts, counted, strict=True)
-        ]
-    )
+    gone = {host.id: host for host in await ask_gone()}
+    told = [
+        metrics.Host({"host": host.id, "model": host.model}, stats)
+        for host, stats in zip(hosts, counted, strict=True)
+        if host.id not in gone
+    ]
+    told += [
+        metrics.Host({"host": host.id, "model": host.model}, host.stats, is_gone=True)
+        for host in gone.values()
+    ]
+    return metrics.text(told)
 
 
 async def _stats(host: HostView) -> Stats | None:

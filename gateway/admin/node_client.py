@@ -18,7 +18,7 @@ from gateway.admin.problems import (
     Problem,
 )
 from runtime.node import probe
-from runtime.node_wire import Hosts
+from runtime.node_wire import GoneHost, Hosts
 
 TIMEOUT_S = 5.0
 FAULT_S = 40.0  # a step is waited for
@@ -48,6 +48,16 @@ class NodeClient:
             raise NodeUnreachable(
                 "the node's answer can't be read; is it of this version?"
             ) from None
+
+    async def gone(self) -> list[GoneHost]:
+        """Hosts that ended lately, with their last counters; an older node tells of none."""
+        answer = await self._ask("GET", "/gone")
+        if answer.status_code != 200:
+            return []
+        try:
+            return json.decode(answer.content, type=list[GoneHost])
+        except MsgspecError:
+            return []
 
     async def restart(self, model: str) -> None:
         """Forget a model's failures and replace its hosts, losing no request."""

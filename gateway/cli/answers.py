@@ -154,6 +154,7 @@ class PoolModel(Struct, frozen=True):
     retry_at: float = 0.0
     retirement: str = ""  # why a host was replaced before its time
     retired_at: float = 0.0
+    stopped: int = 0  # requests, by checks, on hosts that have ended
     is_down: bool = False  # an attached server
     failed_at: float | None = None  # when it was `reason`
 

@@ -101,6 +101,8 @@ def _why(model: PoolModel, now: float) -> Iterator[str]:
     if model.retirement:
         reason = cut(clean(model.retirement), MAX_REASON_LEN)
         yield f"a host was replaced {span(now - model.retired_at)} ago: {reason}"
+    if model.stopped:
+        yield f"{count(model.stopped, 'request')} stopped by a check, on hosts that have ended"
 
 
 def _server(model: PoolModel, now: float) -> str:

@@ -1,6 +1,7 @@
 """The child process: one engine, served over HTTP on a unix socket.
 
-Reads its spec as one JSON line from stdin and says when it is ready as one JSON line on stdout.
+Reads its spec as one JSON line from stdin and says when it is ready as one JSON line on stdout;
+at its end a second one has its counters.
 A line `drain` on stdin lets running answers end first; stdin closing ends it at once, so that a
 host never outlives its node.
 """
@@ -22,7 +23,7 @@ import structlog
 import uvicorn
 from msgspec import Struct, json
 
-from engines.api import Engine, EngineSpec
+from engines.api import Engine, EngineError, EngineSpec, Stats
 from engines.registry import load
 from runtime import logs
 from runtime.capability import Verifier
@@ -33,6 +34,7 @@ from runtime.host.engine_thread import EngineThread
 from runtime.tls.contexts import server_context
 from runtime.tls.listener import bind
 
+LAST_S = 2.0  # for the counters at the end: the step that runs is waited for
 KEEP_ALIVE_S = 600  # an idle connection of the gateway's; it gives up well before
 
 
@@ -118,6 +120,9 @@ async def serve(spec: HostSpec, pipe: int) -> int:
         listeners.append(Listener(_server(host, tls), sock))
         listeners[1].server.server_state = listeners[0].server.server_state  # drained as one
     code = await _serve_until_told(host, listeners, spec, pipe, (stdin, told))
+    with suppress(EngineError, TimeoutError):
+        async with asyncio.timeout(LAST_S):
+            say(pipe, await thread.stats())
     thread.close()
     return code
 
@@ -191,15 +196,15 @@ def build(spec: HostSpec) -> Engine:
 def take_stdout() -> int:
     """The pipe to the node, for ourselves alone: what a library prints goes to stderr from now on.
 
-    Nobody reads the pipe after the handshake, and a full one would stop whoever writes to it.
+    Nobody reads the pipe between its two lines, and a full one would stop whoever writes to it.
     """
     pipe = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return pipe
 
 
-def say(pipe: int, line: Ready) -> None:
-    """Write the one line that the node waits for."""
+def say(pipe: int, line: Ready | Stats) -> None:
+    """Write a line that the node waits for."""
     with suppress(BrokenPipeError):  # the node is gone, and what follows notices
         os.write(pipe, json.encode(line) + b"\n")
 

@@ -19,7 +19,7 @@ from runtime.host.process import HostServer, Remote, listen
 from runtime.node.board import ACKNOWLEDGE_S, Board
 from runtime.node.demand import Demands
 from runtime.node.faults import FaultRoutes
-from runtime.node_wire import Demand, Hosts
+from runtime.node_wire import Demand, GoneHost, Hosts
 from runtime.tls.contexts import server_context
 from runtime.tls.listener import BACKLOG
 
@@ -35,6 +35,7 @@ class Telling(Protocol):
     @property
     def is_dev(self) -> bool: ...
     def hosts(self) -> Hosts: ...
+    def gone(self) -> list[GoneHost]: ...
     def look_again(self) -> None: ...
     def restart(self, model: str) -> bool: ...
 
@@ -50,6 +51,7 @@ class NodeApp:
         return Starlette(
             routes=[
                 Route("/hosts", self._hosts),
+                Route("/gone", self._gone),
                 Route("/demand/{gateway}", self._demand, methods=["PUT"]),
                 Route("/models/{model:path}/restart", self._restart, methods=["POST"]),
                 *FaultRoutes(self._node).routes(),
@@ -65,6 +67,9 @@ class NodeApp:
         if wait_s > 0:
             await self._wait(request, query.get("gateway", ""), after, min(MAX_WAIT_S, wait_s))
         return _encoded(self._node.hosts())
+
+    async def _gone(self, _: Request) -> Response:
+        return _encoded(self._node.gone())
 
     async def _wait(self, request: Request, gateway: str, after: int, wait_s: float) -> None:
         """Until there is something new, the time is up, or the caller has left."""
@@ -146,5 +151,5 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def _encoded(hosts: Hosts) -> Response:
+def _encoded(hosts: Hosts | list[GoneHost]) -> Response:
     return Response(json.encode(hosts), media_type="application/json")

@@ -13,9 +13,11 @@ from contextlib import suppress
 
 from msgspec import MsgspecError, json
 
+from engines.api import Stats
 from runtime.host.process import HostSpec, Ready
 
 HOST: tuple[str, ...] = ("-m", "runtime.host")  # what this Python runs as a host process
+LAST_S = 2.0  # for what an ended process has left in its pipe
 
 
 class StartFailed(Exception):
@@ -81,6 +83,15 @@ class Child:
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
+
+    async def last_counters(self) -> Stats | None:
+        """All that it counted, once it has ended; None if it couldn't say so at its end."""
+        assert self._process.stdout is not None
+        with suppress(TimeoutError, OSError, ValueError, MsgspecError):
+            async with asyncio.timeout(LAST_S):
+                if line := await self._process.stdout.readline():
+                    return json.decode(line, type=Stats)
+        return None
 
     async def clean_up(self) -> None:
         """End what is left of it, and let go of what it leaves behind."""

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import structlog
 from msgspec import MsgspecError, structs
 
+from engines.api import Stats
 from runtime.config.sections import HostSettings
 from runtime.host.process import HostSpec
 from runtime.node import probe
 from runtime.node.child import Child, StartFailed, ending
+from runtime.node.departed import Departed
 from runtime.node.machine import resident_bytes
 from runtime.node_wire import HostState, HostView
 
@@ -36,6 +39,7 @@ class Surroundings:
     env: dict[str, str]
     changed: Callable[[], None]  # a view is new
     acknowledged: Callable[[], Awaitable[object]]  # by all gateways: what is shown now
+    departed: Departed = field(default_factory=Departed)
 
 
 class HostLife:
@@ -53,6 +57,7 @@ class HostLife:
         self.began = time.monotonic()
         self.ready_at: float | None = None  # monotonic
         self.retirement = ""  # why its engine wants to be replaced, as it said last
+        self.counters: Stats | None = None  # as it told them last; at its end all of them
         self.view = HostView(
             id=spec.id,
             model=spec.model,
@@ -65,6 +70,12 @@ class HostLife:
     def state(self) -> HostState:
         """Where it is in its life."""
         return self.view.state
+
+    @property
+    def stopped(self) -> int:
+        """Requests that a check of their pages stopped here."""
+        counted = self.counters.integrity_aborts if self.counters else 0
+        return max(self.view.integrity_aborts, counted)
 
     async def run(self) -> str:
         """Live. Returns why it failed, or "" when it ended as it was told to."""
@@ -81,6 +92,10 @@ class HostLife:
             if self._killer:
                 self._killer.cancel()
             await child.clean_up()
+            if self.ready_at is not None:
+                self.counters = await child.last_counters() or self.counters
+            if self.counters:
+                self._around.departed.note(self.view, self.counters, time.monotonic())
 
     def retire(self, reason: str, limit_s: float) -> None:
         """Take no new request, and end once what runs has ended, or is `limit_s` old.
@@ -161,6 +176,8 @@ class HostLife:
                 missed = 0 if found else missed + 1
                 if found:
                     self._measure(found)
+                    with suppress(httpx.HTTPError, MsgspecError):
+                        self.counters = await probe.stats(client)
 
     def _measure(self, found: probe.Health) -> None:
         """New figures are no new version: who wants them asks."""

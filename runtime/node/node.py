@@ -27,7 +27,7 @@ from runtime.node.pool import Pool
 from runtime.node.scaling import Load, Policy
 from runtime.node.sharing import share
 from runtime.node.terms import Recipe, Terms
-from runtime.node_wire import Hosts
+from runtime.node_wire import GoneHost, Hosts
 from runtime.settings import Settings, child_environment
 from runtime.tls.listener import bind
 
@@ -111,6 +111,10 @@ class Node:
             hosts=[life.view for pool in pools for life in pool.lives],
             models=[pool.view() for pool in pools],
         )
+
+    def gone(self) -> list[GoneHost]:
+        """Hosts that ended lately."""
+        return self._around.departed.lately(time.monotonic())
 
     def restart(self, model: str) -> bool:
         """Forget a model's failures and replace its hosts; whether there is such a model."""

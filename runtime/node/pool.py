@@ -69,6 +69,7 @@ class Pool:
         self._lacks_memory = False
         self._state = ModelState.COLD  # as last told
         self._retirement = ("", 0.0)  # why a host last asked to be replaced, and when: unix seconds
+        self._stopped = 0  # requests, by checks, on hosts that have ended
 
     def adopt(self, terms: Terms) -> None:
         """Follow a new configuration. Hosts that it makes otherwise will be replaced."""
@@ -94,7 +95,7 @@ class Pool:
 
     def restart(self) -> None:
         """Forget failures and why hosts asked to be replaced, and have every host replaced."""
-        self._retirement = ("", 0.0)
+        self._retirement, self._stopped = ("", 0.0), 0
         recipe = self.terms.recipe
         self.terms = self.terms._replace(recipe=recipe._replace(restarts=recipe.restarts + 1))
         self._failures.clear()
@@ -136,6 +137,7 @@ class Pool:
             retry_at=round(time.time() + left_s, 1) if left_s > 0 else 0.0,
             retirement=self._retirement[0],
             retired_at=self._retirement[1],
+            stopped=self._stopped,
         )
 
     def settle(self, now: float) -> None:
@@ -266,7 +268,10 @@ class Pool:
         except Exception as fault:
             log.exception("host_broke", host=life.spec.id)
             reason = type(fault).__name__
-        self._kept = [kept for kept in self._kept if kept.life is not life]
+        for kept in [kept for kept in self._kept if kept.life is life]:
+            self._kept.remove(kept)
+            if kept.recipe.restarts == self.terms.recipe.restarts:  # else forgotten by hand
+                self._stopped += life.stopped
         if reason:
             self._note_failure(life, reason)
         elif life.ready_at and not life.retirement:

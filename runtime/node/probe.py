@@ -7,6 +7,9 @@ import ssl
 import httpx
 from msgspec import Struct, json
 
+from engines.api import Stats
+
+STATS_S = 2.0  # it waits for the engine's step; a health check is worth more
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # httpx would load the system's authorities
 
 
@@ -32,3 +35,10 @@ async def health(host: httpx.AsyncClient) -> Health | None:
     """A host's health; None if it says that it can't answer. Raises HTTPError if it is silent."""
     answer = await host.get("/health")
     return json.decode(answer.content, type=Health) if answer.status_code == 200 else None
+
+
+async def stats(host: httpx.AsyncClient) -> Stats:
+    """A host's counters. Raises HTTPError or MsgspecError if it can't tell them soon."""
+    answer = await host.get("/stats", timeout=STATS_S)
+    answer.raise_for_status()
+    return json.decode(answer.content, type=Stats)

@@ -103,8 +103,8 @@ def headers(node: Running, model: str = "echo") -> dict[str, str]:
     return {"authorization": f"Bearer {signer.mint('d', model)}"}
 
 
-async def complete(node: Running, host: Any, max_tokens: int = 2) -> Any:
-    body = {"model": host["model"], "prompt": "ab", "max_tokens": max_tokens}
+async def complete(node: Running, host: Any, max_tokens: int = 2, prompt: str = "ab") -> Any:
+    body = {"model": host["model"], "prompt": prompt, "max_tokens": max_tokens}
     async with client(host["socket"], 60) as http:
         given = headers(node, host["model"])
         answer = await http.post("/v1/completions", json=body, headers=given)

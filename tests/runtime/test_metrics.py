@@ -94,5 +94,12 @@ def test_prometheus_own_parser_reads_it() -> None:
     assert found["kv_pages"].type == "gauge"
 
 
+def test_a_host_that_is_gone_has_its_counters_alone() -> None:
+    told = text([Host(LABELS, STATS, is_gone=True)])
+    (line,) = [one for one in told.splitlines() if 'phase="after",kind="domain"' in one]
+    assert line.endswith(" 1")
+    assert not any(name in told for name in ("kv_pages{", "engine_retiring{", "host_up{"))
+
+
 def test_no_host_is_no_series() -> None:
     assert all(line.startswith("#") for line in text([]).splitlines())

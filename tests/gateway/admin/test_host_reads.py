@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from engines.api import DomainPages, PageMap
+from engines.api import DomainPages, PageMap, Stats
 from engines.fake import FakeEngine
 from runtime.metrics import CONTENT_TYPE
-from runtime.node_wire import Hosts, HostState, HostView
+from runtime.node_wire import GoneHost, Hosts, HostState, HostView
 from tests.gateway.admin.console import Console, console, is_problem
 from tests.runtime.servers import running_host, serving
 
@@ -53,6 +53,7 @@ async def desk(folder: Path, engine: FakeEngine) -> AsyncIterator[Console]:
                 ("up", str(folder / "host.sock")),
                 ("starts", ""),
                 ("dead", str(folder / "gone.sock")),
+                ("silent", str(folder / "gone.sock")),
             )
         ]
         return Response(json.encode(Hosts(version=1, hosts=views)))
@@ -68,8 +69,14 @@ async def desk(folder: Path, engine: FakeEngine) -> AsyncIterator[Console]:
         assert request.path_params["model"] == "@cf/echo"
         return JSONResponse([{"kind": "flip-bit", "layer": "checksum"}])
 
+    async def gone(_: Request) -> Response:
+        stats = Stats(steps=3, mismatches={"before/domain": 1}, pages={"free": 1})
+        told = [GoneHost(id=id, model="echo", stats=stats) for id in ("gone", "dead")]
+        return Response(json.encode(told))
+
     node = Starlette(
         routes=[
+            Route("/gone", gone),
             Route("/hosts", hosts),
             Route("/models/{model:path}/faults", kinds),
             Route("/models/{model:path}/faults/{kind}", plant, methods=["POST"]),
@@ -113,10 +120,23 @@ async def test_all_hosts_counters(tmp_path: Path) -> None:
         answer = await get(found, "metrics")
         assert answer.headers["content-type"] == CONTENT_TYPE
         assert 'bulkhead_host_up{host="up",model="echo"} 1\n' in answer.text
-        assert 'bulkhead_host_up{host="dead",model="echo"} 0\n' in answer.text
         assert 'engine_steps_total{host="up",model="echo"} 0\n' in answer.text
-        assert 'engine_steps_total{host="dead"' not in answer.text
+        assert 'bulkhead_host_up{host="silent",model="echo"} 0\n' in answer.text
+        assert 'engine_steps_total{host="silent"' not in answer.text
         assert "starts" not in answer.text
+
+
+async def test_a_host_that_has_ended_meanwhile_is_told_once_by_its_last_counters(
+    tmp_path: Path,
+) -> None:
+    """What has a host replaced within seconds is there for who asks every minute."""
+    async with desk(tmp_path, FakeEngine()) as found:
+        told = (await get(found, "metrics")).text
+        for host in ("gone", "dead"):
+            labels = f'host="{host}",model="echo"'
+            mismatch = f'kv_tag_mismatch_total{{{labels},phase="before",kind="domain"}} 1'
+            assert told.count(mismatch) == told.count(f"engine_steps_total{{{labels}}}") == 1
+            assert f"host_up{{{labels}}}" not in told
 
 
 async def test_faults_are_listed_and_planted(tmp_path: Path) -> None:

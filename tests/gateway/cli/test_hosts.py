@@ -71,5 +71,7 @@ def test_a_host_that_asked_to_be_replaced_and_its_model_say_why() -> None:
     assert lines[5].endswith(why)
     host = HostView(id="host-1", model="echo", state=HostState.READY, integrity_aborts=2)
     assert told([model], [host])[5].endswith("2 requests stopped by a check of its pages")
+    gone = ModelView(id="echo", state=ModelState.COLD, stopped=2)
+    assert told([gone], [])[1].endswith("2 requests stopped by a check, on hosts that have ended")
     failing = ModelView(id="echo", state=ModelState.READY, reason="x", retirement=why)
     assert "x; a host was replaced" in told([failing], [])[1]
