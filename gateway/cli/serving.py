@@ -152,7 +152,7 @@ def gateway(addresses: Addresses, deployed: bool, places: Places) -> None:
 def node(admin_port: int | None, deployed: bool, places: Places) -> None:
     """Run this machine's hosts alone; `bulkhead gateway` finds them by the state folder."""
     settings = _settings(_chosen(places, deployed=deployed), Addresses(admin_port=admin_port))
-    with state.own(settings.state_dir, "node"), AdminThread(settings, "node"):
+    with state.own_when_left(settings.state_dir, "node"), AdminThread(settings, "node"):
         refuse_if_lost(settings.state_dir, settings.root_secret)
         weights.ensure(settings)
         asyncio.run(_node_until_signal(_deploy(settings, "bulkhead node")))
@@ -208,7 +208,7 @@ def _ours(settings: Settings, *, with_node: bool) -> Iterator[socket.socket]:
     """
     with ExitStack() as stack:
         if with_node:
-            stack.enter_context(state.own(settings.state_dir, "node"))
+            stack.enter_context(state.own_when_left(settings.state_dir, "node"))
         stack.enter_context(own_store(settings.state_dir))
         yield stack.enter_context(bind(settings.file.server.host, settings.file.server.port))
 
@@ -257,8 +257,13 @@ def _serve(start: Start, sock: socket.socket, ready: Callable[[], None]) -> None
 
 async def _node_until_signal(start: Start) -> None:
     stop = asyncio.Event()
+
+    def told() -> None:
+        state.say_stopping(start.settings.state_dir)
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, told)
     await keep_hosts(node_of(start), start, stop)
 
 

@@ -31,6 +31,7 @@ from gateway.processes.parent import Parent, Word
 from gateway.processes.renewal import Offer, Renewal
 from gateway.processes.tls_files import TlsFiles, TlsFolder
 from gateway.processes.workers import Workers
+from runtime import state
 from runtime.deploy.reload import Told
 from runtime.tls.listener import BACKLOG
 
@@ -215,6 +216,7 @@ class Server(MPServer):
                 self._turn(time.monotonic())
                 self.main_loop_interrupt.wait(TURN_S)
         finally:
+            state.say_stopping(self._deployed().state_dir)
             self.workers_kill_timeout = math.ceil(self._deployed().file.server.drain_s)
             for worker in self._workers:
                 worker.say(Word.STOP)

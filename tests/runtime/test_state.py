@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.state import StateInUse, own
+from runtime.state import StateInUse, Stopping, own, own_when_left, say_stopping
 
 HOLD = (
     "import sys; from pathlib import Path; from runtime.state import own;"
@@ -46,6 +46,27 @@ def test_a_killed_owner_leaves_nothing_behind(tmp_path: Path) -> None:
         holder.stdout.close()
         holder.stdin.close()
     own(tmp_path, "node").close()
+
+
+def test_one_that_is_being_stopped_is_waited_for(tmp_path: Path) -> None:
+    held = own(tmp_path, "node")
+    say_stopping(tmp_path)
+    with pytest.raises(Stopping, match=rf"pid {os.getpid()}\) that is stopping; try again"):
+        own_when_left(tmp_path, "node", wait_s=-1)
+    next_one = own_when_left(tmp_path, "node", wait_s=60, sleep=lambda _: held.close())
+    with next_one, pytest.raises(StateInUse, match="already in use by a running"):
+        own(tmp_path, "node")
+
+
+def test_one_that_runs_is_not_waited_for(tmp_path: Path) -> None:
+    with own(tmp_path, "node"), pytest.raises(StateInUse, match="already in use by a running"):
+        own_when_left(tmp_path, "node", wait_s=60, sleep=lambda _: pytest.fail("it waited"))
+
+
+def test_nobody_says_of_another_that_it_stops(tmp_path: Path) -> None:
+    (tmp_path / "node.lock").write_text("1\n")
+    say_stopping(tmp_path)
+    assert (tmp_path / "node.lock").read_text() == "1\n"
 
 
 def test_the_state_folder_is_made_private(tmp_path: Path) -> None:
