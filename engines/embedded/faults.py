@@ -14,19 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from engines.api import Engine, EngineError, FaultKind
+from engines.api import Engine, FaultKind
 from engines.embedded import tags
 from engines.embedded.batch import Batch
 from engines.embedded.engine import EmbeddedEngine
 from engines.embedded.pages import NULL_PAGE, State
 from engines.embedded.prefix import KeyScope
-from engines.embedded.seq import Page, Seq
-
-
-class FaultImpossible(EngineError):
-    """There is nothing that this fault could be planted in just now."""
-
-    code = "fault_impossible"
+from engines.embedded.victims import (
+    FaultImpossible,
+    has_two_tenants,
+    need,
+    need_two_tenants,
+    own_page,
+    rows_apart,
+    victim,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ class Fault:
 
 def free_held_page(engine: EmbeddedEngine) -> str:
     """The allocator gives up a page that a running request still reads."""
-    seq = _victim(engine)
-    page = _own_page(engine, seq)
+    seq = victim(engine)
+    page = own_page(engine, seq)
     engine.tables.prefix.forget(page)
     engine.pool.refs[page] = 1
     engine.pool.release(page)
@@ -63,34 +65,34 @@ def bump_tag_in_step(engine: EmbeddedEngine) -> str:
 
 
 def swap_tables(engine: EmbeddedEngine) -> str:
-    """Two rows of the table that attention reads trade places."""
-    _need(engine, 2)
+    """Rows of two tenants, in the table that attention reads, trade places."""
+    need_two_tenants(engine)
 
     def swap(batch: Batch) -> None:
-        i, j = _two_rows(batch)
+        i, j = rows_apart(batch)
         batch.block_tables[[i, j]] = batch.block_tables[[j, i]]
 
-    _once(engine, "launched", swap)
-    return "the next step's first two rows read each other's pages"
+    _once(engine, "launched", swap, has_two_tenants)
+    return "in the next step with rows of two tenants, one of each read each other's pages"
 
 
 def swap_tables_and_tags(engine: EmbeddedEngine) -> str:
     """The same, with the recorded tags: only the rows' domains tell."""
-    _need(engine, 2)
+    need_two_tenants(engine)
 
     def swap(batch: Batch) -> None:
-        i, j = _two_rows(batch)
+        i, j = rows_apart(batch)
         for array in (batch.block_tables, batch.expected_tags):
             array[[i, j]] = array[[j, i]]
 
-    _once(engine, "launched", swap)
-    return "the next step's first two rows read each other's pages, tags and all"
+    _once(engine, "launched", swap, has_two_tenants)
+    return "in the next step with rows of two tenants, one of each read the other's, tags and all"
 
 
 def stale_staging(engine: EmbeddedEngine) -> str:
     """A step runs on the table of an earlier one: its buffer was reused too soon."""
-    seq, other = _need(engine, 2)[:2]
-    stale = other.block_table[0]
+    seq, other = need(engine, 2)[:2]
+    stale = other.block_table[-1]  # the first may be a prefix that both share
 
     def overwrite(batch: Batch) -> None:
         for row, chunk in enumerate(batch.chunks):
@@ -112,7 +114,7 @@ def double_free(engine: EmbeddedEngine) -> str:
 
 def evict_held_page(engine: EmbeddedEngine) -> str:
     """A cached page is evicted although requests read it."""
-    seq = _victim(engine)
+    seq = victim(engine)
     index = seq.num_sealed_pages - 1
     if index < 0:
         raise FaultImpossible(f"{seq.request.id} has no sealed page yet")
@@ -143,14 +145,14 @@ def stale_index_entry(engine: EmbeddedEngine) -> str:
 
 def seal_too_soon(engine: EmbeddedEngine) -> str:
     """A page is sealed while its tokens are still to be computed."""
-    seq = _victim(engine)
+    seq = victim(engine)
     engine.pool.seal(seq.block_table[-1])
     return f"page {seq.block_table[-1]} of {seq.request.id} was sealed before it was full"
 
 
 def negative_slot(engine: EmbeddedEngine) -> str:
     """A padded row's slot, -1, is about to be used as an index."""
-    _victim(engine)
+    victim(engine)
 
     def pad(batch: Batch) -> None:
         batch.slot_mapping[batch.token_rows == 0] = -1
@@ -167,7 +169,7 @@ def null_page_written(engine: EmbeddedEngine) -> str:
 
 def share_active_page(engine: EmbeddedEngine) -> str:
     """A page that is still written gets a second holder: no copy on write."""
-    seq = _victim(engine)
+    seq = victim(engine)
     engine.pool.refs[seq.block_table[-1]] += 1
     return f"page {seq.block_table[-1]}, which {seq.request.id} writes, is shared"
 
@@ -206,14 +208,16 @@ def disable_check(engine: EmbeddedEngine) -> str:
     return "the check before the forward pass does nothing"
 
 
+# With `options.overlap` a step may be on its way already, past its first check.
+BETWEEN_STEPS = "check before or after"
 FAULTS = {
-    "free-held-page": Fault("F1", "check before", free_held_page),
+    "free-held-page": Fault("F1", BETWEEN_STEPS, free_held_page),
     "bump-tag-in-step": Fault("F2", "check after", bump_tag_in_step),
     "swap-tables": Fault("F3", "check before", swap_tables),
     "swap-tables-and-tags": Fault("F4", "row's domain", swap_tables_and_tags),
     "stale-staging": Fault("F5", "check before", stale_staging),
     "double-free": Fault("F6", "page moves", double_free),
-    "evict-held-page": Fault("F7", "check before", evict_held_page),
+    "evict-held-page": Fault("F7", BETWEEN_STEPS, evict_held_page),
     "drop-domain-from-key": Fault("F8", "row's domain", drop_domain_from_key),
     "stale-index-entry": Fault("F10", "entry's tag", stale_index_entry),
     "seal-too-soon": Fault("F20", "write guard", seal_too_soon),
@@ -243,43 +247,22 @@ def plant(engine: Engine, kind: str) -> str:
     return FAULTS[kind].plant(engine)
 
 
-def _need(engine: EmbeddedEngine, number: int) -> list[Seq]:
-    """Running seqs that have answered, the newest first; those of different domains first."""
-    running = [seq for seq in reversed(engine.scheduler.running) if seq.has_answered]
-    apart = list({seq.request.domain: seq for seq in running}.values())
-    found = apart if len(apart) >= number else running
-    if len(found) < number:
-        raise FaultImpossible(f"{number} requests must be answering, and {len(found)} are")
-    return found
+def _has_rows(batch: Batch) -> bool:
+    return bool(batch.chunks)
 
 
-def _victim(engine: EmbeddedEngine) -> Seq:
-    return _need(engine, 1)[0]
-
-
-def _own_page(engine: EmbeddedEngine, seq: Seq) -> int:
-    for page in seq.block_table[seq.num_shared_pages :]:
-        if engine.pool.refs[page] == 1 and engine.pool.holds(
-            Page(page, seq.tags[seq.block_table.index(page)])
-        ):
-            return page
-    raise FaultImpossible(f"{seq.request.id} shares all its pages")
-
-
-def _two_rows(batch: Batch) -> tuple[int, int]:
-    """Rows of different domains if there are any."""
-    domains = batch.row_domains.tolist()
-    other = next((row for row, domain in enumerate(domains) if domain != domains[0]), 1)
-    return 0, min(other, len(domains) - 1)
-
-
-def _once(engine: EmbeddedEngine, point: str, act: Callable[[Batch], None]) -> None:
-    """At this point of the next step that has rows, and then never again."""
+def _once(
+    engine: EmbeddedEngine,
+    point: str,
+    act: Callable[[Batch], None],
+    fits: Callable[[Batch], bool] = _has_rows,
+) -> None:
+    """At this point of the next step that fits, and then never again."""
     before = engine.runway.at
 
     def at(reached: str, batch: Batch) -> None:
         before(reached, batch)
-        if reached == point and batch.chunks:
+        if reached == point and fits(batch):
             engine.runway.at = before
             act(batch)
 

@@ -9,8 +9,9 @@ import pytest
 
 from engines.api import EngineFailed, FinishReason, KvIntegrityAbort
 from engines.embedded.engine import EmbeddedEngine
-from engines.embedded.faults import FAULTS, FaultImpossible, plant
+from engines.embedded.faults import BETWEEN_STEPS, FAULTS, plant
 from engines.embedded.pages import State
+from engines.embedded.victims import FaultImpossible
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import Answers, ask, drive, random_prompt
 
@@ -85,7 +86,7 @@ def test_a_planted_fault_stops_its_rows_and_no_other(make: EngineFactory, kind: 
     assert stats.integrity_aborts == stats.integrity_aborts_streamed == len(stopped)
     noticed = {tuple(key.split("/")) for key in stats.mismatches}
     assert noticed <= {(a, b) for a in ("before", "after") for b in (*kinds, "quarantined")}
-    if not engine.overlaps:  # else a step may be on its way already, past the first check
+    if not engine.overlaps or FAULTS[kind].layer != BETWEEN_STEPS:
         assert {seen for seen, _ in noticed} == {phase}
     free = [page for page in range(1, 129) if engine.pool.states[page] == State.FREE]
     assert all(engine.kv.is_zero(page) for page in free)
@@ -178,3 +179,37 @@ def test_a_fault_without_a_place_says_so(make: EngineFactory) -> None:
     for kind in ("free-held-page", "swap-tables", "flip-bit", "nonsense"):
         with pytest.raises(FaultImpossible):
             plant(make(), kind)
+
+
+@pytest.mark.parametrize("kind", ["swap-tables", "swap-tables-and-tags"])
+def test_rows_of_two_tenants_are_needed_and_said_to_be(make: EngineFactory, kind: str) -> None:
+    """Rows of one tenant would be noticed otherwise than the fault says, or not at all."""
+    engine = make()
+    engine.add(ask("a", random_prompt(5, 1), 32, domain="one"))
+    _step_until_answered(engine, 1)
+    with pytest.raises(FaultImpossible, match="2 requests must be answering, and only one is"):
+        plant(engine, kind)
+    engine.add(ask("b", random_prompt(5, 2), 32, domain="one"))
+    _step_until_answered(engine, 2)
+    with pytest.raises(FaultImpossible, match="of two tenants must be answering, and all are of"):
+        plant(engine, kind)
+    engine.add(ask("c", random_prompt(5, 3), 32, domain="two"))
+    _step_until_answered(engine, 3)
+    plant(engine, kind)
+    while engine.has_work():
+        engine.step()
+    assert engine.stats().mismatches["before/domain"] > 0
+
+
+@pytest.mark.parametrize("kind", ["free-held-page", "negative-slot"])
+def test_that_nothing_answers_is_told_in_good_english(make: EngineFactory, kind: str) -> None:
+    with pytest.raises(FaultImpossible, match="a request must be answering, and none is"):
+        plant(make(), kind)
+
+
+def _step_until_answered(engine: EmbeddedEngine, number: int) -> None:
+    for _ in range(12):
+        if sum(seq.has_answered for seq in engine.scheduler.running) == number:
+            return
+        engine.step()
+    raise AssertionError("they never answered")
