@@ -90,6 +90,8 @@ def check(answer: httpx.Response, url: str) -> None:
     is_problem = answer.headers.get("content-type", "") == PROBLEM  # of ours: a 403 is no key's
     if answer.status_code == 401 or (answer.status_code == 403 and not is_problem):
         raise Refused(f"{url} refuses the key: {reason(answer)}")
+    if answer.status_code >= 400 and is_problem:
+        raise Declined(reason(answer))  # a whole sentence, with what to do
     if answer.status_code >= 400:
         raise Declined(f"{url} answers {answer.status_code}: {reason(answer)}")
 

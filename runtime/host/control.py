@@ -8,6 +8,7 @@ GET /faults, POST /faults/{kind}        faults to plant in its engine: of a host
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -15,8 +16,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from engines import registry
-from engines.api import EngineError
+from engines.api import EngineError, FaultKind
 from runtime import metrics
+from runtime.config.report import did_you_mean
 from runtime.host.drain import Traffic
 from runtime.host.engine_thread import EngineThread
 from runtime.host.wire import error_object
@@ -96,13 +98,20 @@ class Control:
             return _refused("not_development", NOT_DEV, 403)
         kind, known = request.path_params["kind"], registry.fault_kinds(engine)
         if kind not in [one.kind for one in known]:
-            names = ", ".join(one.kind for one in known) or f"none for the engine {engine}"
-            return _refused("no_such_fault", f"unknown fault {kind[:64]!r}; known: {names}", 404)
+            return _refused("no_such_fault", _unknown(kind[:64], known, engine), 404)
         try:
             done = await self._thread.plant(lambda live: registry.plant_fault(engine, live, kind))
         except EngineError as fault:
             return _refused(fault.code, str(fault), STATUS.get(fault.code, 500))
         return JSONResponse({"kind": kind, "done": done})
+
+
+def _unknown(kind: str, known: Sequence[FaultKind], engine: str) -> str:
+    names = [one.kind for one in known]
+    if hint := did_you_mean(kind, names):
+        return f"unknown fault {kind!r}{hint}"
+    told = ", ".join(names) or f"none for the engine {engine}"
+    return f"unknown fault {kind!r}; known: {told}"
 
 
 def _refused(code: str, message: str, status: int) -> Response:

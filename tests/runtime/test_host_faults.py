@@ -74,6 +74,9 @@ async def test_one_of_dev_plants_between_steps(tmp_path: Path, planted: list[str
         assert planted == ["free-held-page"]
         assert told(await http.post("/faults/free-held-page")) == (409, "fault_impossible")
         assert told(await http.post("/faults/bogus")) == (404, "no_such_fault")
+        bogus, near = [await http.post(f"/faults/{one}") for one in ("bogus", "free-hold-page")]
+        assert bogus.json()["error"]["message"] == "unknown fault 'bogus'; known: free-held-page"
+        assert near.json()["error"]["message"].endswith("; did you mean `free-held-page`?")
         assert (await http.get("/stats")).status_code == 200, "the engine goes on"
 
 

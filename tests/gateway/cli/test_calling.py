@@ -14,7 +14,7 @@ from gateway import address, keys
 from gateway.address import Address
 from gateway.admin.key import NoAdminKey, ensure
 from gateway.cli.answers import Restart
-from gateway.cli.calling import Server, admin_server, check, reason
+from gateway.cli.calling import PROBLEM, Server, admin_server, check, reason
 from gateway.cli.options import Declined, Places, Refused, Unreachable
 from tests.stack import fake_config, free_port
 
@@ -76,6 +76,15 @@ def test_an_error_is_told_in_its_own_words(status: int, fault: type[Exception]) 
         check(httpx.Response(status, json={"detail": "the reason"}), "u")
     with pytest.raises(fault, match="the reason"):
         check(httpx.Response(status, json={"error": {"message": "the reason"}}), "u")
+
+
+def test_what_the_admin_api_refuses_is_told_in_its_sentence_alone() -> None:
+    answer = httpx.Response(
+        409, content=b'{"detail": "nothing runs"}', headers={"content-type": PROBLEM}
+    )
+    with pytest.raises(Declined) as raised:
+        check(answer, "http://desk")
+    assert str(raised.value) == "nothing runs"
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"error": "x"}', b'"text"'])
