@@ -31,6 +31,8 @@ def main(purpose):
     for name in EXTRAS if purpose == "test" else [purpose]:  # the tests' extras hold the others
         with open(os.path.join(VENV, ".installed-" + name), "w") as file:
             file.write(wanted)
+    if purpose == "dev":
+        say("Next, `bulkhead dev` fetches the model, once (93 MB), and serves it.")
 
 
 def find_python():
@@ -54,13 +56,14 @@ def make_venv(python):
 
 def install(extras):
     """pip, with its own output kept for the case that it fails."""
-    say("Installing Bulkhead (%s); the first time this takes some minutes" % extras)
+    say("Installing Bulkhead's packages (%s); the first time this takes some minutes" % extras)
     log_path = os.path.join(VENV, "install.log")
     pip = [venv_python(), "-m", "pip", "install", "--disable-pip-version-check"]
     target = "%s[%s]" % (HERE, extras)
     with open(log_path, "w") as log:
-        code = subprocess.call(pip + ["-e", target], stdout=log, stderr=subprocess.STDOUT)
+        code = logged(pip + ["-e", target], log)
     if code == 0:
+        say("The packages are installed.")
         return
     log = read(log_path)
     if any(sign in log for sign in NO_NETWORK):
@@ -69,6 +72,30 @@ def install(extras):
     fail("The installation failed; the end of its log stands above, all of it in %s." % log_path)
 
 
+def logged(command, log):
+    """Run it with its output in `log`, telling of each step. Returns its exit status."""
+    pip = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True
+    )
+    for line in pip.stdout:
+        log.write(line)
+        told = step(line)
+        if told:
+            say("  " + told)
+    return pip.wait()
+
+
+def step(line):
+    """What pip does now, for people; "" for a line that tells of no step."""
+    line = line.strip()
+    if line.startswith(UNPACKING):
+        return "unpacking %d packages, which takes the longest" % (line.count(",") + 1)
+    if line.startswith("Downloading ") and ".metadata" not in line:
+        return "downloading " + line[len("Downloading ") :].split("/")[-1]
+    return ""
+
+
+UNPACKING = "Installing collected packages:"
 NO_NETWORK = (
     "NewConnectionError",
     "NameResolutionError",

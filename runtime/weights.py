@@ -15,6 +15,8 @@ from engines.build.sources import SOURCES, is_present
 from runtime.config.models import ModelSettings
 from runtime.settings import Settings
 
+PROGRESS = "fetch: "  # how the fetch begins a line about what it does
+
 
 class WeightsUnavailable(Exception):
     """The weights of a model can't be had; the message says which and why."""
@@ -57,10 +59,12 @@ def _fetch(model: ModelSettings, place: Path) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
         assert process.stderr is not None
         for line in process.stderr:
-            if last:
-                sys.stderr.write(last)
+            if line.startswith(PROGRESS):
+                sys.stderr.write(line)
+                continue
+            sys.stderr.write(last)
             last = line  # held back: if the fetch fails, it is the reason
     if process.returncode != 0:
-        reason = last.strip().removeprefix("fetch: ") or f"exit code {process.returncode}"
+        reason = last.strip().removeprefix("error: ") or f"exit code {process.returncode}"
         raise WeightsUnavailable(f"the weights of {model.id} can't be had: {reason}")
     sys.stderr.write(last)

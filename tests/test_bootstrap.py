@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -67,3 +68,19 @@ def test_no_network_for_the_weights(tmp_path: Path) -> None:
     told = run(REPO, "-m", "gateway", "dev", "--state", str(tmp_path / "state"), **env)
     assert "no network" in told.splitlines()[-1]
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "  Downloading https://x/y/torch-2.9.0.whl (184 MB)",
+            "downloading torch-2.9.0.whl (184 MB)",
+        ),
+        ("  Downloading torch-2.9.0.whl.metadata (30 kB)", ""),
+        ("Installing collected packages: a, b, c", "unpacking 3 packages, which takes the longest"),
+        ("Requirement already satisfied: a", ""),
+    ],
+)
+def test_the_steps_of_an_installation_are_told(line: str, told: str) -> None:
+    assert runpy.run_path(str(REPO / "bootstrap.py"))["step"](line + "\n") == told

@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         fetch(options.source, options.dest)
     except FetchError as error:
-        _say(str(error))
+        sys.stderr.write(f"error: {error}\n")
         return 1
     return 0
 

@@ -24,6 +24,7 @@ from runtime.node.scaling import (
     hosts_needed,
     hosts_to_stop,
     slack_after,
+    start_cause,
 )
 from runtime.node.sharing import Ask, Holder
 from runtime.node.terms import Recipe, Terms
@@ -196,6 +197,9 @@ class Pool:
         self._starts += 1
         self._asking_since, self._lacks_memory = None, False
         spec = self._spec(self.model, self.terms.recipe)
+        current, outdated = self._by_recipe()
+        cause = start_cause(self.terms.policy, len(current), len(outdated))
+        log.info("host_starting", host=spec.id, model=self.model, **{"for": cause})
         life = HostLife(spec, self._starts, self.terms.settings, self._around)
         task = asyncio.create_task(self._keep(life), name=f"host {spec.id}")
         self._kept.append(Kept(life, self.terms.recipe, self.terms.bytes, task))

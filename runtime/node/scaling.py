@@ -53,6 +53,15 @@ def slack_after(before: Slack | None, live: int, needed: int, now: float) -> Sla
     return Slack(before.since, max(before.peak, needed))
 
 
+def start_cause(policy: Policy, current: int, outdated: int) -> str:
+    """What one more host is for, beside those made as they should be and those that aren't."""
+    if outdated:
+        return "replacement"
+    if current < policy.min_hosts:
+        return "min_hosts"
+    return "load" if current else "first request"
+
+
 def hosts_to_stop(slack: Slack | None, live: int, policy: Policy, now: float) -> int:
     """How many hosts have gone unneeded for the whole of the idle timeout."""
     if slack is None or now - slack.since < policy.idle_timeout_s:

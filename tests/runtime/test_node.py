@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from runtime.node.node import Node
 from runtime.node.probe import client
@@ -210,3 +211,12 @@ async def test_a_stop_while_hosts_start_leaves_no_process(tmp_path: Path) -> Non
     async with running(settings(tmp_path, given)) as node:
         await node.until(lambda told: len(told["hosts"]) == 2)
     assert host_children() == []
+
+
+async def test_a_host_that_starts_says_so_and_what_for(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        async with running(settings(tmp_path, WARM)) as node:
+            (host,) = await node.ready()
+    told = [line for line in logs if line["event"] in ("host_starting", "host_ready")]
+    assert [line["event"] for line in told] == ["host_starting", "host_ready"]
+    assert (told[0]["host"], told[0]["model"], told[0]["for"]) == (host["id"], "echo", "min_hosts")

@@ -14,6 +14,7 @@ from runtime.node.scaling import (
     hosts_needed,
     hosts_to_stop,
     slack_after,
+    start_cause,
 )
 
 POLICY = Policy(min_hosts=0, max_hosts=4, max_in_flight=10, tokens_per_host=1000, idle_timeout_s=30)
@@ -135,3 +136,11 @@ def test_a_long_life_clears_the_failures_before_it(
     failures: int, lived_s: float, after: int
 ) -> None:
     assert failures_after(failures, lived_s) == after
+
+
+def test_what_a_host_starts_for() -> None:
+    warm, cold = Policy(min_hosts=1), Policy()
+    assert start_cause(cold, 0, 0) == "first request"
+    assert start_cause(cold, 1, 0) == "load"
+    assert start_cause(warm, 0, 0) == "min_hosts"
+    assert start_cause(warm, 0, 1) == "replacement"
