@@ -56,17 +56,25 @@ class Server:
 
     def ask(self, method: str, path: str, kind: type[T], **query: str | int) -> Answer[T]:
         """What is answered. Raises Unreachable, Stranger, Refused or Declined."""
+        answer = self._answer(method, path, **query)
+        document = decoded(answer.content)
+        try:
+            return Answer(msgspec.convert(document, kind), document)
+        except msgspec.ValidationError:
+            raise stranger(self.url) from None
+
+    def read(self, path: str) -> str:
+        """A text. Raises Unreachable, Refused or Declined."""
+        return self._answer("GET", path).text
+
+    def _answer(self, method: str, path: str, **query: str | int) -> httpx.Response:
         try:
             with self.client() as http:
                 answer = http.request(method, path, params=query)
         except httpx.HTTPError as fault:
             raise unreachable(self.url, fault) from None
         check(answer, self.url)
-        document = decoded(answer.content)
-        try:
-            return Answer(msgspec.convert(document, kind), document)
-        except msgspec.ValidationError:
-            raise stranger(self.url) from None
+        return answer
 
 
 def admin_server(places: Places) -> Server:

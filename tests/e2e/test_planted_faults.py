@@ -77,7 +77,10 @@ def test_a_freed_page_stops_one_of_four_streams(stack: Stack) -> None:
     assert "no-such" in stack.cli("fault", "inject", "no-such", ok=False)
     assert "free-held-page" in stack.cli("fault", "list")
     streams = [Stream(stack, body(prompt, 250) | STREAMED) for prompt in PROMPTS]
-    assert "was freed" in stack.cli("fault", "inject", "free-held-page")
+    injected = stack.cli("fault", "inject", "free-held-page")
+    assert "was freed" in injected
+    assert "Noticed by the check" in injected
+    assert "; 1 request stopped." in injected
     terminal = Terminal(*BULKHEAD, "kv", "map", MODEL, *stack._places)
     try:
         terminal.wait_for("█")
@@ -128,6 +131,8 @@ def test_a_page_of_another_tenant_has_the_host_replaced(stack: Stack) -> None:
     again = ask(stack, LONG, other)
     assert (again.status_code, again.json()["choices"]) == (200, right)
     eventually(lambda: first not in stack.children("runtime.host"), "it isn't replaced")
+    alert = 'kv_tag_mismatch_total{phase="before",kind="domain"}'
+    assert value(stack, alert) > 0, "an alert may look after the host is gone"
     (line,) = mismatches(stack)
     assert (line["model"], line["kind"], line["phase"]) == (MODEL, "domain", "before")
     assert line["host"].startswith("host-")

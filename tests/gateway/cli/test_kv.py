@@ -10,9 +10,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from engines.api import Stats
 from gateway.cli import calling, fault, kv
 from gateway.cli.calling import Server
 from gateway.cli.commands import main
+from runtime import metrics
 
 PAGES = {
     "host": "host-1",
@@ -51,9 +53,12 @@ class Desk:
         self.hosts = [host("host-1", "smol"), host("host-2", "echo")]
         self.models = [model("smol", 1), model("echo", 0), model("far", 0, "attached")]
         self.planted: list[str] = []
+        self.stops = 0  # requests, once a fault is planted
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path.removeprefix("/admin/v1/")
+        if path == "metrics":
+            return httpx.Response(200, text=self._metrics())
         if path.startswith("models/smol/faults"):
             return self._fault(path, request.method)
         found: dict[str, Any] = {
@@ -74,6 +79,11 @@ class Desk:
             return self._problem(403, "faults are planted by `bulkhead dev` alone")
         return httpx.Response(200, json={"host": "host-1", "done": "a bit was flipped"})
 
+    def _metrics(self) -> str:
+        stops = self.stops if self.planted else 0
+        stats = Stats(mismatches={"after/stale": stops}, integrity_aborts=stops, pages={"free": 64})
+        return metrics.text([metrics.Host({"host": "host-1", "model": "smol"}, stats)])
+
     def _problem(self, status: int, detail: str) -> httpx.Response:
         content = msgspec.json.encode({"detail": detail})
         headers = {"content-type": calling.PROBLEM}
@@ -88,6 +98,8 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
         return httpx.Client(base_url="http://desk", transport=httpx.MockTransport(found.answer))
 
     monkeypatch.setattr(Server, "client", client)
+    monkeypatch.setattr(fault, "WATCH_S", 0.0)
+    monkeypatch.setattr(fault, "LOOK_EVERY_S", 0.0)
     for module in (kv, fault):
         monkeypatch.setattr(module, "admin_server", lambda places: Server("http://desk", ""))
     return found
@@ -130,8 +142,22 @@ def test_faults_are_of_the_model_that_has_hosts(desk: Desk) -> None:
     assert run("fault", "list").output.splitlines()[1].split() == [
         *("flip-bit", "F24", "checksum", "A", "bit.")
     ]
-    assert run("fault", "inject", "flip-bit").output == "host-1: a bit was flipped.\n"
+    assert run("fault", "inject", "flip-bit").output.startswith("host-1: a bit was flipped.\n")
     assert desk.planted == ["flip-bit"]
+
+
+def test_a_planted_fault_is_watched_until_it_is_noticed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = run("fault", "inject", "flip-bit").output.splitlines()[1]
+    assert told == "Not noticed within 0 s: scrubbing comes to it in time."
+    desk.planted, desk.stops = [], 1
+    monkeypatch.setattr(fault, "WATCH_S", 60.0)
+    told = run("fault", "inject", "flip-bit").output.splitlines()[1]
+    assert told == "Noticed by the check after; 1 request stopped."
+    desk.planted = []
+    document = json.loads(run("fault", "inject", "flip-bit", "--json").output)
+    assert document["outcome"] == "noticed by the check after; 1 request stopped"
 
 
 def test_of_several_models_one_has_to_be_named(desk: Desk) -> None:
