@@ -91,7 +91,9 @@ def step(line):
     if line.startswith(UNPACKING):
         return "unpacking %d packages, which takes the longest" % (line.count(",") + 1)
     if line.startswith("Downloading ") and ".metadata" not in line:
-        return "downloading " + line[len("Downloading ") :].split("/")[-1]
+        file, _, size = line[len("Downloading ") :].partition(" (")
+        parts = file.split("/")[-1].split("-")  # NAME-VERSION-… of a wheel
+        return " ".join(["downloading"] + parts[:2] + ["(" + size] * bool(size))
     return ""
 
 

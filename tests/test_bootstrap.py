@@ -74,8 +74,8 @@ def test_no_network_for_the_weights(tmp_path: Path) -> None:
     ("line", "told"),
     [
         (
-            "  Downloading https://x/y/torch-2.9.0.whl (184 MB)",
-            "downloading torch-2.9.0.whl (184 MB)",
+            "  Downloading https://x/y/a_b-2.9-py3-none-any.whl (18 MB)",
+            "downloading a_b 2.9 (18 MB)",
         ),
         ("  Downloading torch-2.9.0.whl.metadata (30 kB)", ""),
         ("Installing collected packages: a, b, c", "unpacking 3 packages, which takes the longest"),
