@@ -21,14 +21,24 @@ from tests.stack import Stack, fake_config, running
 BODY = {"model": "echo", "prompt": "abcdefgh", "max_tokens": 8}
 
 
+def works(command: list[str]) -> bool:
+    """Whether this machine lets us do it. It may not, and nothing that CI installs changes that:
+    so it's an expected failure, and no skip. The store's own tests meet SQLite's full disk anyhow.
+    """
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     """One whose state folder is a disk of its own, of 8 MB."""
     state = tmp_path / "state"
     state.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs", str(state)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no small disk can be mounted here")
+    if not works(mount):
+        pytest.xfail("no small disk can be mounted here")
     try:
         with running(tmp_path, fake_config(step_s=0.05)) as stack:
             yield stack
@@ -106,14 +116,14 @@ def test_a_disk_that_is_read_only_for_a_while_does_no_more_harm(tmp_path: Path) 
             with client.stream("POST", "/v1/completions", json=body) as answer:
                 lines = answer.iter_lines()
                 next(lines)
-                if subprocess.run(["chattr", "+i", *files], check=False).returncode:
-                    pytest.skip("no file can be made immutable here")
+                if not works(["chattr", "+i", *files]):
+                    pytest.xfail("no file can be made immutable here")
                 rest = "\n".join(lines)
             assert "[DONE]" not in rest
             assert ask(client) == 503
             until(lambda: events(stack, "ledger_not_written") == 1, "it isn't told")
         finally:
-            subprocess.run(["chattr", "-i", *files], check=False, capture_output=True)
+            works(["chattr", "-i", *files])
         until(lambda: events(stack, "ledger_written_again") == 1, "its end isn't told")
         until(lambda: ask(client) == 200, "it doesn't serve again")
         assert num_open(stack) == 0
