@@ -9,7 +9,8 @@ from pathlib import Path
 from gateway.billing import Outcome, UsageSource
 from gateway.ledger import Opening, Settlement
 from gateway.prices import TokenPrices, Usage
-from gateway.store.connection import open_for_reading
+from gateway.store.connection import open_for_reading, open_for_writing
+from gateway.store.migrate import migrate
 
 OPENING = Opening(
     request_id="req_1",
@@ -31,6 +32,16 @@ COMPLETED = Settlement(
     first_token_at=1_500,
 )
 AMOUNT = 2 * 10 + 5 * 1 + 3 * 100
+
+
+def new_store(folder: Path) -> Path:
+    """A store with one tenant and one key, those of OPENING."""
+    path = folder / "store.db"
+    migrate(path)
+    with closing(open_for_writing(path)) as db:
+        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
+        db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
+    return path
 
 
 class FakeClock:

@@ -19,9 +19,8 @@ from gateway.ledger import Ledger, Opening
 from gateway.left_open import LONGEST_S, follow, pauses
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreUnavailable
-from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from tests.gateway.records import COMPLETED, OPENING
+from tests.gateway.records import COMPLETED, OPENING, new_store
 
 FULL = "database or disk is full"
 BIG = "x" * 1_000_000  # a model's name that needs new pages
@@ -44,12 +43,7 @@ class Broken(Writer):
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "store.db"
-    migrate(path)
-    with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
-        db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
-    return path
+    return new_store(tmp_path)
 
 
 @pytest.fixture

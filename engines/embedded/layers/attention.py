@@ -63,8 +63,9 @@ class PagedAttention:
         unseen = torch.arange(width * page_size) >= context_lens[:, None]
         # [rows, 1, tokens], added to the scores
         self._decode_bias = torch.zeros(unseen.shape).masked_fill_(unseen, -torch.inf)[:, None]
+        ends = (batch.last_tokens + 1).tolist()
         self._prefills = [
-            _prefill_row(batch, block_tables, row) for row in range(n, len(batch.query_lens))
+            _prefill_row(batch, block_tables, row, ends[row]) for row in range(n, len(ends))
         ]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -102,9 +103,8 @@ class PagedAttention:
         return mixed[0].transpose(0, 1).flatten(1)
 
 
-def _prefill_row(batch: Rows, block_tables: Tensor, row: int) -> _PrefillRow:
+def _prefill_row(batch: Rows, block_tables: Tensor, row: int, last: int) -> _PrefillRow:
     query_len, context_len = int(batch.query_lens[row]), int(batch.context_lens[row])
-    last = int(batch.last_tokens[row]) + 1
     mask = None
     if context_len > query_len:  # earlier chunks or a cached prefix are seen by every query
         positions = torch.arange(context_len - query_len, context_len)

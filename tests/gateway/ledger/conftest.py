@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gateway.ledger import Ledger
-from gateway.store.connection import open_for_writing
-from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from tests.gateway.records import FakeClock
+from tests.gateway.records import FakeClock, new_store
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "store.db"
-    migrate(path)
-    with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
-        db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
-    return path
+    return new_store(tmp_path)
 
 
 @pytest.fixture
