@@ -13,7 +13,7 @@ TEST_PROCESSES ?= 3
 # Many a container sets it; here each of the many processes would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dev test lint soak bench image clean install-dev install-test
+.PHONY: dev test lint soak bench native image clean install-dev install-test
 
 dev: install-dev
 	@exec $(BIN)/bulkhead dev
@@ -34,6 +34,12 @@ lint:
 
 bench: install-test
 	for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
+
+# The kernels, built into this tree, for whoever changes them.
+native:
+	cmake -S . -B build/native -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) > /dev/null
+	cmake --build build/native
+	cp build/native/_native*.so engines/
 
 image:
 	$(ENGINE) build --build-arg TORCH_INDEX="$(TORCH_INDEX)" -t bulkhead .

@@ -1,0 +1,15 @@
+"""The native module, where this installation has one. Everybody gets it here.
+
+`module` is typed as what it is where it was built: ask IS_BUILT first.
+"""
+
+from __future__ import annotations
+
+try:
+    from engines import _native as module
+except ImportError:  # no compiler when this was installed: the torch twins compute
+    module = None  # type: ignore[assignment]
+
+IS_BUILT = module is not None
+
+__all__ = ["IS_BUILT", "module"]

@@ -1,0 +1,59 @@
+// Paged attention: K and V are written by slot and read by block table, a layer at a time.
+//
+// Told pages that were checked before; never told seqs, domains or tags. A row attends to the pages
+// of its own table and no other, and its sums run over the context in one fixed order: the result is
+// the same bits whoever shares the step and however the prompt was cut.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu.h"
+
+namespace bulkhead {
+
+enum class KvNumbers { bf16, fp8_e4m3 };
+
+// The memory of all pages: [page][layer][K, V][kv_head][page_size * head_dim]. How the numbers of
+// one head lie in its page_size * head_dim is the kernels' own: `read_head` undoes it.
+struct KvPool {
+  std::byte* data;
+  int num_pages, num_layers, num_kv_heads, head_dim, page_size;
+  KvNumbers numbers;
+  const float* k_scales;  // [layers] stored = value / scale; all 1 unless calibrated
+  const float* v_scales;
+
+  size_t head_bytes() const {
+    return static_cast<size_t>(page_size) * head_dim * (numbers == KvNumbers::bf16 ? 2 : 1);
+  }
+  size_t page_bytes() const { return 2 * head_bytes() * num_kv_heads * num_layers; }
+  std::byte* head(int64_t page, int layer, int side, int kv_head) const {  // side: 0 is K, 1 is V
+    const size_t line = ((page * num_layers + layer) * 2 + side) * num_kv_heads + kv_head;
+    return data + line * head_bytes();
+  }
+};
+
+// One row of a step: `query_len` tokens that end at position context_len - 1.
+struct AttentionRow {
+  const int64_t* pages;  // its block table
+  int context_len, query_len;
+};
+
+struct AttentionKernels {
+  // Stores k and v, each float32 [kv_heads, head_dim], at a slot (page * page_size + offset).
+  // e4m3 saturates at +-448 (infinities too); NaN stays NaN.
+  void (*store)(const KvPool& pool, int layer, int64_t slot, const float* k, const float* v);
+  // Attention of queries first..last-1 of a row, for the heads that share one kv head. q and out are
+  // float32 [query_len, heads, head_dim] with a stride of `ld` floats a token. `scratch` holds
+  // attention_scratch() bytes, aligned to 64.
+  void (*attend)(const KvPool& pool, int layer, int kv_head, const AttentionRow& row, int first,
+                 int last, const float* q, int num_heads, ptrdiff_t ld, float* out, ptrdiff_t out_ld,
+                 std::byte* scratch);
+  // One head of one page as float32 [page_size, head_dim], whatever its layout.
+  void (*read_head)(const KvPool& pool, int64_t page, int layer, int side, int kv_head, float* out);
+};
+
+size_t attention_scratch(const KvPool& pool, int num_heads);
+const AttentionKernels& attention_kernels(Isa isa);
+
+}  // namespace bulkhead

@@ -1,0 +1,6 @@
+// engines._native: the kernels, as Python sees them.
+#include "bind.h"
+
+NB_MODULE(_native, module) {
+  bulkhead::bind_cpu(module);
+}

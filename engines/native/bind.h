@@ -1,0 +1,10 @@
+// What each part of the module shows to Python. One function a part, in bind_<part>.cpp.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace bulkhead {
+
+void bind_cpu(nanobind::module_& module);
+
+}  // namespace bulkhead
