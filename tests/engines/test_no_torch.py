@@ -18,6 +18,7 @@ TORCHLESS = [
     "engines.embedded.domains",
     "engines.embedded.scrub",
     "engines.embedded.config",
+    "engines.embedded.checkpoint",
     "engines.tokenizer",
     "engines.build.gguf",
     "engines.build.fetch",
