@@ -13,6 +13,8 @@ from typing import Any
 
 from engines.api import EngineError
 from engines.build.sources import SOURCES
+from engines.embedded import families
+from engines.embedded.families import FAMILIES, RopeScaling
 
 DTYPES = {"bfloat16": 2, "float32": 4}  # bytes an element
 KV_DTYPES = DTYPES | {"fp8_e4m3": 1}
@@ -28,7 +30,10 @@ class UnsupportedError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The shape of a llama-family model. Lengths are in tokens, sizes in elements."""
+    """The shape of a model, of any of families.FAMILIES. Lengths are in tokens, sizes in elements.
+
+    `head_dim` is told apart: `num_heads * head_dim` may be another size than `hidden_size`.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -42,6 +47,9 @@ class ModelConfig:
     max_context: int
     tied_embeddings: bool
     eos_token_ids: frozenset[int]
+    qkv_bias: bool = False  # q, k and v have a bias
+    qk_norm: bool = False  # each head of q and k is normalised before it turns
+    rope_scaling: RopeScaling | None = None
 
     @classmethod
     def from_folder(cls, folder: Path) -> ModelConfig:
@@ -49,14 +57,16 @@ class ModelConfig:
         config = _read_json(folder / "config.json")
         generation = folder / "generation_config.json"
         eos = _read_json(generation).get("eos_token_id") if generation.is_file() else None
-        _refuse_other_families(config)
         try:
+            if wrong := list(families.faults(config)):
+                raise UnsupportedError(f"{folder}/config.json: {'; '.join(wrong)}")
             return cls._from_json(config, config.get("eos_token_id") if eos is None else eos)
         except (KeyError, TypeError, ValueError) as error:
             raise UnsupportedError(f"{folder}/config.json: missing or malformed {error}") from error
 
     @classmethod
     def _from_json(cls, config: Mapping[str, Any], eos: int | list[int] | None) -> ModelConfig:
+        family = FAMILIES[config["model_type"]]
         num_heads = int(config["num_attention_heads"])
         hidden_size = int(config["hidden_size"])
         return cls(
@@ -66,12 +76,15 @@ class ModelConfig:
             num_layers=int(config["num_hidden_layers"]),
             num_heads=num_heads,
             num_kv_heads=int(config.get("num_key_value_heads") or num_heads),
-            head_dim=int(config.get("head_dim") or hidden_size // num_heads),
+            head_dim=int(config.get("head_dim") or family.head_dim or hidden_size // num_heads),
             rms_norm_eps=float(config["rms_norm_eps"]),
-            rope_theta=_rope_theta(config),
+            rope_theta=families.rope_theta(config),
             max_context=int(config["max_position_embeddings"]),
             tied_embeddings=bool(config.get("tie_word_embeddings", False)),
             eos_token_ids=frozenset([eos] if isinstance(eos, int) else eos or []),
+            qkv_bias=family.qkv_bias,
+            qk_norm=family.qk_norm,
+            rope_scaling=families.rope_scaling(config),
         )
 
 
@@ -179,22 +192,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnsupportedError(f"{path} holds no JSON object")
     return value
-
-
-def _refuse_other_families(config: Mapping[str, Any]) -> None:
-    if (family := config.get("model_type")) != "llama":
-        raise UnsupportedError(f"model_type {family!r} is not served: only 'llama' is")
-    wanted = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
-    for key, value in wanted.items():
-        if config.get(key, value) != value:
-            raise UnsupportedError(f"{key} {config[key]!r} is not served: only {value!r} is")
-    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind != "default":
-        raise UnsupportedError(f"rope scaling {kind!r} is not served")
-
-
-def _rope_theta(config: Mapping[str, Any]) -> float:
-    """transformers 4 writes it at top level, transformers 5 inside rope_parameters."""
-    nested = config.get("rope_parameters") or {}
-    return float(config["rope_theta"] if "rope_theta" in config else nested["rope_theta"])

@@ -62,27 +62,33 @@ def revision(folder: Path) -> str:
 def _layer(reader: _Reader, config: ModelConfig, index: int) -> LayerWeights:
     prefix = f"model.layers.{index}"
     hidden, inner = config.hidden_size, config.intermediate_size
+    attention = f"{prefix}.self_attn"
     q_size = config.num_heads * config.head_dim
-    kv_size = config.num_kv_heads * config.head_dim
+    has_norms, of_head = config.qk_norm, config.head_dim
     return LayerWeights(
         attention_norm=reader.vector(f"{prefix}.input_layernorm", hidden),
-        qkv=_stacked(
-            reader.matrix(f"{prefix}.self_attn.q_proj", q_size, hidden),
-            reader.matrix(f"{prefix}.self_attn.k_proj", kv_size, hidden),
-            reader.matrix(f"{prefix}.self_attn.v_proj", kv_size, hidden),
-        ),
-        output=Linear(reader.matrix(f"{prefix}.self_attn.o_proj", hidden, q_size)),
+        qkv=_qkv(reader, config, attention),
+        q_norm=reader.vector(f"{attention}.q_norm", of_head) if has_norms else None,
+        k_norm=reader.vector(f"{attention}.k_norm", of_head) if has_norms else None,
+        output=Linear(reader.matrix(f"{attention}.o_proj", hidden, q_size)),
         mlp_norm=reader.vector(f"{prefix}.post_attention_layernorm", hidden),
-        gate_up=_stacked(
-            reader.matrix(f"{prefix}.mlp.gate_proj", inner, hidden),
-            reader.matrix(f"{prefix}.mlp.up_proj", inner, hidden),
+        gate_up=Linear(
+            torch.cat(
+                [reader.matrix(f"{prefix}.mlp.{of}_proj", inner, hidden) for of in ("gate", "up")]
+            )
         ),
         down=Linear(reader.matrix(f"{prefix}.mlp.down_proj", hidden, inner)),
     )
 
 
-def _stacked(*matrices: Tensor) -> Linear:
-    return Linear(torch.cat(matrices))
+def _qkv(reader: _Reader, config: ModelConfig, attention: str) -> Linear:
+    q_size = config.num_heads * config.head_dim
+    kv_size = config.num_kv_heads * config.head_dim
+    sizes = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
+    names = {f"{attention}.{of}": size for of, size in sizes.items()}
+    weights = [reader.matrix(name, size, config.hidden_size) for name, size in names.items()]
+    biases = [reader.bias(name, size) for name, size in names.items() if config.qkv_bias]
+    return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
 
 
 class _Reader:
@@ -104,6 +110,9 @@ class _Reader:
 
     def vector(self, name: str, size: int) -> Tensor:
         return self._tensor(f"{name}.weight", (size,))
+
+    def bias(self, name: str, size: int) -> Tensor:
+        return self._tensor(f"{name}.bias", (size,))
 
     def scales(self, names: list[str]) -> tuple[float, ...]:
         """Single numbers, all of them or none."""

@@ -5,9 +5,12 @@ Told a batch that has been verified; never told why it looks as it does.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from engines.embedded.batch import Batch
+from engines.embedded.batch import Batch, Ints
 from engines.embedded.kv import KvCache
 from engines.embedded.layers.attention import PagedAttention
 from engines.embedded.models.llama import Llama
@@ -28,15 +31,7 @@ class Runner:
 
         A row whose logits aren't finite has none: its numbers are broken, and nobody else's are.
         """
-        if len(batch.copy_rows):
-            self._kv.copy(
-                torch.from_numpy(batch.copy_sources),
-                torch.from_numpy(batch.copy_targets(self._page_size)),
-            )
-        attention = PagedAttention(self._kv, batch, self._page_size)
-        hidden = self._model.hidden(
-            torch.from_numpy(batch.input_ids), torch.from_numpy(batch.positions), attention
-        )
+        hidden = self._hidden(batch)
         rows = [row for row, chunk in enumerate(batch.chunks) if chunk.samples]
         if not rows:
             return {}
@@ -45,6 +40,27 @@ class Runner:
         positions = [int(batch.context_lens[row]) for row in rows]
         tokens = sample(logits, samplings, positions)
         return {row: token for row, token in zip(rows, tokens, strict=True) if token is not None}
+
+    @torch.inference_mode()
+    def logits(self, batch: Batch, tokens: Ints) -> NDArray[np.float32]:
+        """Write the batch's KV; what the model makes of some of its tokens: [tokens, vocab_size].
+
+        `tokens` are places in the ragged arrays. Nothing is sampled: for those who measure.
+        """
+        hidden = self._hidden(batch)
+        scores: NDArray[np.float32] = self._model.logits(hidden[torch.from_numpy(tokens)]).numpy()
+        return scores
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        if len(batch.copy_rows):
+            self._kv.copy(
+                torch.from_numpy(batch.copy_sources),
+                torch.from_numpy(batch.copy_targets(self._page_size)),
+            )
+        attention = PagedAttention(self._kv, batch, self._page_size)
+        return self._model.hidden(
+            torch.from_numpy(batch.input_ids), torch.from_numpy(batch.positions), attention
+        )
 
     def close(self) -> None:
         """Let go of all tensors. Nothing runs afterwards."""

@@ -44,7 +44,7 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "config.json").write_text(json.dumps(TINY_CONFIG))
     save_file(_tiny_weights(), folder / "model.safetensors")
-    _write_byte_tokenizer(folder)
+    write_byte_tokenizer(folder)
     return folder
 
 
@@ -73,7 +73,8 @@ def _tiny_weights() -> dict[str, torch.Tensor]:
     }
 
 
-def _write_byte_tokenizer(folder: Path) -> None:
+def write_byte_tokenizer(folder: Path) -> None:
+    """256 tokens, one a byte."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -66,9 +66,9 @@ class Reference:
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from transformers import LlamaForCausalLM
+            from transformers import AutoModelForCausalLM
 
-            self._model = LlamaForCausalLM.from_pretrained(folder, dtype=dtype)
+            self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
 
     @torch.inference_mode()
     def logits(self, tokens: list[int]) -> Tensor:

@@ -19,6 +19,7 @@ TORCHLESS = [
     "engines.embedded.scrub",
     "engines.embedded.config",
     "engines.embedded.checkpoint",
+    "engines.embedded.rope",
     "engines.tokenizer",
     "engines.build.gguf",
     "engines.build.fetch",

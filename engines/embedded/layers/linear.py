@@ -8,14 +8,15 @@ from torch.nn.functional import linear
 
 
 class Linear:
-    """`x @ weight.T` for a weight [out, in] that never changes.
+    """`x @ weight.T + bias` for a weight [out, in] and a bias [out], if any, that never change.
 
     bf16 weights are laid out once in oneDNN's own order: plain `linear` does that on every call,
     which costs more than the product itself while few rows decode. Results are the same bits.
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.dtype = weight.dtype
+        self._bias = bias
         self._is_packed = weight.dtype == torch.bfloat16 and _can_pack()
         self._weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight, None) if self._is_packed else weight
@@ -24,8 +25,10 @@ class Linear:
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, in] -> [rows, out]."""
         if not self._is_packed:
-            return linear(x, self._weight)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+            return linear(x, self._weight, self._bias)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._weight, self._bias, "none", [], ""
+        )
         return product
 
 

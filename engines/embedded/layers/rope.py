@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engines.embedded.rope import Frequencies
+
 
 class Rope:
     """cos and sin of every position, each [max_context, head_dim], computed once in float32."""
 
-    def __init__(self, head_dim: int, theta: float, max_context: int, dtype: torch.dtype) -> None:
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
-        angles = torch.outer(torch.arange(max_context).float(), 1.0 / theta**exponents)
+    def __init__(self, frequencies: Frequencies, max_context: int, dtype: torch.dtype) -> None:
+        turns = torch.from_numpy(frequencies)
+        angles = torch.outer(torch.arange(max_context).float(), turns)
         cos, sin = angles.cos(), angles.sin()
         self._cos = torch.cat((cos, cos), dim=-1).to(dtype)
         self._sin = torch.cat((-sin, sin), dim=-1).to(dtype)  # the sign that `rotate` needs
