@@ -156,6 +156,7 @@ def _read(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
     try:
         tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
         settings: dict[str, Any] = json.loads((folder / "tokenizer_config.json").read_bytes())
+        settings["chat_template"] = _template_of(folder, settings)
     except Exception as error:  # tokenizers raises bare Exception for a file it can't parse
         raise EngineError(f"{folder} holds no usable tokenizer: {error}") from error
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
@@ -164,6 +165,17 @@ def _read(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
         if isinstance(settings.get(name), dict):
             settings[name] = settings[name]["content"]
     return tokenizer, settings
+
+
+def _template_of(folder: Path, settings: Mapping[str, Any]) -> Any:
+    """Newer folders have it in a file of its own; older ones may list several with names."""
+    own_file = folder / "chat_template.jinja"
+    if own_file.is_file():
+        return own_file.read_text(encoding="utf-8")
+    found = settings.get("chat_template")
+    if isinstance(found, list):
+        found = {one["name"]: one["template"] for one in found}.get("default")
+    return found
 
 
 def _compile(source: Any) -> Template | None:
