@@ -3,4 +3,5 @@
 
 NB_MODULE(_native, module) {
   bulkhead::bind_cpu(module);
+  bulkhead::bind_linear(module);
 }

@@ -6,5 +6,6 @@
 namespace bulkhead {
 
 void bind_cpu(nanobind::module_& module);
+void bind_linear(nanobind::module_& module);
 
 }  // namespace bulkhead

@@ -1,0 +1,18 @@
+#include "linear.h"
+
+#include "linear_kinds.h"
+#include "linear_layout.h"
+
+namespace bulkhead {
+
+size_t block_bytes(Weights weights, int k, int) {
+  if (weights == Weights::bf16) return size_t{LINE} * (k / 2);
+  const int groups = k / INPUT_GROUP;
+  return size_t{LINE} * ((groups + 1) / 2 + groups * lines_of_group(weights));
+}
+
+const LinearKernels& linear_kernels(Isa) {
+  return LINEAR_SCALAR;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,10 @@
+// The products of each instruction set, for `linear_kernels` to choose from.
+#pragma once
+
+#include "linear.h"
+
+namespace bulkhead {
+
+extern const LinearKernels LINEAR_SCALAR;
+
+}  // namespace bulkhead
