@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+Ints = NDArray[np.int64]
+Tags = NDArray[np.uint64]
+
 def isas() -> list[str]:
     """The instruction sets that this CPU has kernels for, best first: avx512, avx2, scalar."""
 
@@ -38,3 +41,50 @@ def linear(
     `kind`: w16a16, w4a16, w4a8 or w8a8; `group`: of the weights, any for w16a16; `isa`: the best
     one unless named; `blocks`: of 16 rows of W that a thread takes at a time, 0 for all.
     """
+
+class StepView:
+    """A step's arrays, borrowed for as long as it lives: see engines/embedded/batch.py.
+
+    Raises ValueError for arrays of another type, not contiguous, or whose shapes don't fit.
+    """
+
+    def __init__(
+        self,
+        input_ids: Ints,
+        positions: Ints,
+        token_rows: Ints,
+        slot_mapping: Ints,
+        block_tables: Ints,
+        expected_tags: Tags,
+        row_domains: Ints,
+        row_owners: Ints,
+        num_public: Ints,
+        public_domains: Ints,
+        context_lens: Ints,
+        query_lens: Ints,
+        num_pages: Ints,
+        copy_rows: Ints,
+        copy_sources: Ints,
+        copy_tags: Tags,
+        copy_domains: Ints,
+        /,
+    ) -> None: ...
+
+class PageCheck:
+    """The tag check and write guard over a pool's own arrays, which it borrows.
+
+    Raises ValueError for arrays of another type, or of different lengths.
+    """
+
+    def __init__(
+        self,
+        tags: Tags,
+        states: NDArray[np.uint8],
+        refs: NDArray[np.int32],
+        owners: Ints,
+        page_size: int,
+        active_state: int,
+        isa: str = "",  # the best of this CPU
+    ) -> None: ...
+    def look(self, step: StepView, guard_writes: bool) -> tuple[int, bool]:
+        """How many pages the step reads, and whether they and its slots are the rows' own."""

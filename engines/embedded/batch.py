@@ -8,12 +8,13 @@ as tensors, so what `verify` checks is what attention reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engines.embedded.seq import Chunk, Seq
+from engines.kernels import native
 
 Ints = NDArray[np.int64]
 Tags = NDArray[np.uint64]
@@ -42,6 +43,11 @@ class Batch:
     copy_sources: Ints  # [copies] the page copied
     copy_tags: Tags  # [copies] the source's tag, as recorded by the seq
     copy_domains: Ints  # [copies] the source's domain slot, from the seq
+    view: native.StepView = field(init=False, repr=False)  # these very arrays, for native calls
+
+    def __post_init__(self) -> None:
+        if native.IS_BUILT:
+            object.__setattr__(self, "view", self._borrowed())
 
     @property
     def last_tokens(self) -> Ints:
@@ -52,6 +58,28 @@ class Batch:
     def num_decodes(self) -> int:
         """Leading rows that compute one token."""
         return int((self.query_lens == 1).sum())
+
+    def _borrowed(self) -> native.StepView:
+        """Raises ValueError where the arrays' types or shapes don't fit each other."""
+        return native.module.StepView(
+            self.input_ids,
+            self.positions,
+            self.token_rows,
+            self.slot_mapping,
+            self.block_tables,
+            self.expected_tags,
+            self.row_domains,
+            self.row_owners,
+            self.num_public,
+            self.public_domains,
+            self.context_lens,
+            self.query_lens,
+            self.num_pages,
+            self.copy_rows,
+            self.copy_sources,
+            self.copy_tags,
+            self.copy_domains,
+        )
 
     def copy_targets(self, page_size: int) -> Ints:
         """[copies] the page copied to: the one that the row's first token is written to.
@@ -85,8 +113,8 @@ class Batch:
             positions=self.positions[tokens],
             token_rows=new_rows[self.token_rows[tokens]],
             slot_mapping=self.slot_mapping[tokens],
-            block_tables=self.block_tables[kept, :width],
-            expected_tags=self.expected_tags[kept, :width],
+            block_tables=self.block_tables[:, :width][kept],
+            expected_tags=self.expected_tags[:, :width][kept],
             row_domains=self.row_domains[kept],
             row_owners=self.row_owners[kept],
             num_public=self.num_public[kept],

@@ -2,12 +2,14 @@
 
 Told a batch and the pool. `before` runs ahead of the forward pass, over the very block tables that
 attention will read, and guards the slots to be written; `after` runs before any token leaves. The
-comparisons themselves are kernels; here they are fed, counted, and put into words.
+comparisons themselves are kernels; here they are fed, counted, and put into words. Whether all is
+right, one native call says where there is one; what is wrong, which is rare, is found in numpy.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +19,12 @@ from engines.embedded import tags
 from engines.embedded.batch import Batch, Ints
 from engines.embedded.pages import NULL_PAGE, PagePool, State
 from engines.embedded.seq import Chunk
+from engines.kernels import native
 from engines.kernels.tag_check_host import Bools, faulty_pages, faulty_slots
 
 NONE = np.zeros((0, 1), np.bool_)  # nothing at fault
+# Told whether writes are guarded, too: how many pages were compared, and whether all is right.
+Look = Callable[[Batch, bool], tuple[int, bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Verifier:
         self._pool = pool
         self._page_size = page_size
         self._tags = pool.tags.view(np.int64)  # the pool's own memory
+        self._look = self._native_look() if native.IS_BUILT else self._look_in_numpy
 
     @property
     def pages_checked(self) -> int:
@@ -86,14 +92,11 @@ class Verifier:
 
     def _check(self, batch: Batch, phase: str) -> list[Mismatch]:
         began = time.perf_counter()
-        with self._pool.lock:
-            by_page = self._faulty_pages(batch)
-            by_copy = self._faulty_copies(batch)
-            by_slot = self._faulty_slots(batch) if phase == "before" else NONE
-            is_sound = not any(map(np.count_nonzero, (by_page, by_copy, by_slot)))
-            found = [] if is_sound else self._told(batch, phase, by_page, by_copy, by_slot)
+        with self._pool.lock:  # nobody retags a page meanwhile
+            num_read, is_right = self._look(batch, phase == "before")
+            found = [] if is_right else self._told(batch, phase)
         checked = self.by_phase[phase]
-        checked.pages += _num_read(batch) + len(batch.copy_sources)
+        checked.pages += num_read
         checked.seconds += time.perf_counter() - began
         return found
 
@@ -105,8 +108,9 @@ class Verifier:
         """
         if self.mode == "off":
             return
-        owed = sum(-(-chunk.context_len // self._page_size) for chunk in batch.chunks)
-        owed += sum(chunk.source is not None for chunk in batch.chunks)
+        owed, page_size = 0, self._page_size
+        for chunk in batch.chunks:
+            owed += -(-chunk.context_len // page_size) + (chunk.source is not None)
         if min(before, after) < owed:
             raise EngineFailed(
                 f"the tag check covered {min(before, after)} pages instead of {owed}"
@@ -115,6 +119,21 @@ class Verifier:
     def num_checked(self, phase: str) -> int:
         """Pages that one of the checks has looked at since the start."""
         return self.by_phase[phase].pages
+
+    def _native_look(self) -> Look:
+        pool, active = self._pool, int(State.ACTIVE)
+        check = native.module.PageCheck(
+            pool.tags, pool.states, pool.refs, pool.owners, self._page_size, active
+        )
+        return lambda batch, guards_writes: check.look(batch.view, guards_writes)
+
+    def _look_in_numpy(self, batch: Batch, guards_writes: bool) -> tuple[int, bool]:
+        """The native look's twin, for where it isn't built."""
+        faulty = [self._faulty_pages(batch), self._faulty_copies(batch)]
+        if guards_writes:
+            faulty.append(self._faulty_slots(batch))
+        num_read = _num_read(batch) + len(batch.copy_sources)
+        return num_read, not any(map(np.count_nonzero, faulty))
 
     def _faulty_pages(self, batch: Batch) -> Bools:
         own = self._faulty_pages_of(batch, batch.row_domains, batch.num_pages)
@@ -171,15 +190,10 @@ class Verifier:
             int(State.ACTIVE),
         )
 
-    def _told(
-        self,
-        batch: Batch,
-        phase: str,
-        by_page: Bools,
-        by_copy: Bools,
-        by_slot: Bools,
-    ) -> list[Mismatch]:
+    def _told(self, batch: Batch, phase: str) -> list[Mismatch]:
         """The rare part: every fault in words. A row's slots count only if its pages are right."""
+        by_page, by_copy = self._faulty_pages(batch), self._faulty_copies(batch)
+        by_slot = self._faulty_slots(batch) if phase == "before" else NONE
         found = []
         for row, column in np.argwhere(by_page).tolist():
             page, expected = batch.block_tables[row, column], batch.expected_tags[row, column]
@@ -197,6 +211,8 @@ class Verifier:
                 column = int(batch.positions[token]) // self._page_size
                 expected = int(batch.expected_tags[row, column])
                 found.append(self._mismatch(batch, row, phase, page, expected, "slot"))
+        if not found:
+            raise EngineFailed("the native tag check found a fault that nobody can name")
         return found
 
     def _mismatch(

@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 try:
     from engines import _native as module
 except ImportError:  # no compiler when this was installed: the torch twins compute
     module = None  # type: ignore[assignment]
 
+if TYPE_CHECKING:
+    from engines._native import StepView
+
 IS_BUILT = module is not None
 
-__all__ = ["IS_BUILT", "module"]
+__all__ = ["IS_BUILT", "StepView", "module"]

@@ -13,9 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-GENERATION_BITS = 48
-DOMAIN_MASK = 0xFFFF
-FIRST_PAGE = 1  # page 0 is the null page, which is never read and never written
+from engines.kernels.tag_check_host import DOMAIN_MASK, FIRST_PAGE, GENERATION_BITS
 
 
 def faulty_pages(

@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.kernels.tag_check import DOMAIN_MASK, FIRST_PAGE, GENERATION_BITS
+GENERATION_BITS = 48
+DOMAIN_MASK = 0xFFFF
+FIRST_PAGE = 1  # page 0 is the null page, which is never read and never written
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -4,4 +4,6 @@
 NB_MODULE(_native, module) {
   bulkhead::bind_cpu(module);
   bulkhead::bind_linear(module);
+  bulkhead::bind_step(module);
+  bulkhead::bind_check(module);
 }

@@ -7,5 +7,7 @@ namespace bulkhead {
 
 void bind_cpu(nanobind::module_& module);
 void bind_linear(nanobind::module_& module);
+void bind_step(nanobind::module_& module);
+void bind_check(nanobind::module_& module);
 
 }  // namespace bulkhead

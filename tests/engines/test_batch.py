@@ -92,7 +92,7 @@ def test_a_batch_without_some_rows_is_the_batch_of_the_others() -> None:
         less = whole.without(gone)
         alone = build([all_of_them[i] for i in kept], page_size=4)
         assert less.chunks == alone.chunks
-        for name in (field.name for field in fields(less) if field.name != "chunks"):
+        for name in (field.name for field in fields(less) if field.type in ("Ints", "Tags")):
             assert getattr(less, name).tolist() == getattr(alone, name).tolist(), name
 
 

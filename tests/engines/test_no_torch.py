@@ -15,6 +15,7 @@ TORCHLESS = [
     "engines.embedded.tables",
     "engines.embedded.scheduler",
     "engines.embedded.batch",
+    "engines.embedded.verify",
     "engines.embedded.domains",
     "engines.embedded.scrub",
     "engines.embedded.config",

@@ -11,6 +11,7 @@ from engines.embedded import batch as batches
 from engines.embedded.batch import Batch
 from engines.embedded.engine import EmbeddedEngine
 from engines.embedded.pages import State
+from engines.kernels import native
 from tests.engines.books import check_books
 from tests.engines.conftest import EngineFactory
 from tests.engines.three import (
@@ -29,6 +30,15 @@ from tests.engines.three import (
     use_foreign_page,
     use_stale_page,
 )
+
+
+@pytest.fixture(params=["native", "numpy"], autouse=True)
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks, the same is found."""
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "IS_BUILT", False)
+    elif not native.IS_BUILT:
+        pytest.skip("the native module isn't built")
 
 
 @pytest.mark.parametrize(

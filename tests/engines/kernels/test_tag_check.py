@@ -187,7 +187,7 @@ def test_tables_that_are_views_are_read_as_they_are() -> None:
 
 
 def test_a_tag_is_what_the_pool_says_it_is() -> None:
-    assert tag_check.GENERATION_BITS == embedded_tags.GENERATION_BITS
-    assert tag_check.DOMAIN_MASK == embedded_tags.QUARANTINE_SLOT
-    assert tag_check.FIRST_PAGE == NULL_PAGE + 1
+    assert tag_check_host.GENERATION_BITS == embedded_tags.GENERATION_BITS
+    assert tag_check_host.DOMAIN_MASK == embedded_tags.QUARANTINE_SLOT
+    assert tag_check_host.FIRST_PAGE == NULL_PAGE + 1
     assert pack(HIGH, 7) == embedded_tags.pack(HIGH, 7)
