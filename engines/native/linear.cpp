@@ -11,7 +11,10 @@ size_t block_bytes(Weights weights, int k, int) {
   return size_t{LINE} * ((groups + 1) / 2 + groups * lines_of_group(weights));
 }
 
-const LinearKernels& linear_kernels(Isa) {
+const LinearKernels& linear_kernels(Isa isa) {
+#ifdef BULKHEAD_X86
+  if (isa == Isa::avx512) return LINEAR_AVX512;
+#endif
   return LINEAR_SCALAR;
 }
 

@@ -1,0 +1,203 @@
+#ifdef BULKHEAD_X86
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "linear_kinds.h"
+#include "linear_layout.h"
+#include "linear_tiles.h"
+
+namespace bulkhead {
+namespace {
+
+__m512i load(const void* from) { return _mm512_load_si512(from); }
+
+// 32 bits of x, for each of 16 rows of W.
+__m512i broadcast(const void* from) {
+  int32_t bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return _mm512_set1_epi32(bits);
+}
+
+__m512 scales_of(const std::byte* from) {
+  const __m256i halves = _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+template <int ROWS, int BLOCKS>
+void store(const Spot& spot, const __m512 (&sums)[ROWS][BLOCKS]) {
+  for (int b = 0; b < BLOCKS; ++b) {
+    const auto columns = static_cast<__mmask16>((1u << spot.columns(b)) - 1);
+    for (int r = 0; r < ROWS; ++r) {
+      float* to = spot.out_at(r, b);
+      __m512 sum = sums[r][b];
+      if (spot.add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(columns, to), sum);
+      _mm512_mask_storeu_ps(to, columns, sum);
+    }
+  }
+}
+
+// How a line of W becomes registers of 16 x 4 unsigned bytes.
+struct Int8 {
+  static constexpr Weights WEIGHTS = Weights::int8;
+  static constexpr int OFFSET = INT8_OFFSET, REGISTERS = 1;
+  static void unpack(const std::byte* line, __m512i (&out)[1]) { out[0] = load(line); }
+};
+
+struct Int4 {
+  static constexpr Weights WEIGHTS = Weights::int4;
+  static constexpr int OFFSET = INT4_OFFSET, REGISTERS = 2;
+  static void unpack(const std::byte* line, __m512i (&out)[2]) {
+    const __m512i low = _mm512_set1_epi8(15), pairs = load(line);
+    out[0] = _mm512_and_si512(pairs, low);
+    out[1] = _mm512_and_si512(_mm512_srli_epi32(pairs, 4), low);
+  }
+};
+
+template <class W>
+struct Int8Tile {
+  static constexpr int MAX_ROWS = 8, BLOCKS = 2, WIDE = 4;
+  static constexpr int LINES = lines_of_group(W::WEIGHTS);
+
+  template <int ROWS, int COUNT>
+  static void run(const Spot& spot) {
+    const Inputs& x = spot.x;
+    const int groups = x.k / INPUT_GROUP;
+    const int8_t* values = x.int8 + static_cast<size_t>(spot.row) * x.k;
+    const float* scales = x.scales + static_cast<size_t>(spot.row) * groups;
+    const int32_t* x_sums = x.sums + static_cast<size_t>(spot.row) * groups;
+    __m512 sums[ROWS][COUNT];
+    for (auto& row : sums)
+      for (auto& sum : row) sum = _mm512_setzero_ps();
+
+    for (int group = 0; group < groups; ++group) {
+      __m512i exact[ROWS][COUNT];
+      for (int r = 0; r < ROWS; ++r)
+        for (int b = 0; b < COUNT; ++b)
+          exact[r][b] = _mm512_set1_epi32(-W::OFFSET * x_sums[r * groups + group]);
+      const int8_t* x_group = values + group * INPUT_GROUP;
+#pragma GCC unroll 16
+      for (int line = 0; line < LINES; ++line) {
+        __m512i w[COUNT][W::REGISTERS];
+        for (int b = 0; b < COUNT; ++b)
+          W::unpack(spot.data(b) + lines_at(W::WEIGHTS, group) + line * LINE, w[b]);
+        for (int part = 0; part < W::REGISTERS; ++part)
+          for (int r = 0; r < ROWS; ++r) {
+            const __m512i four = broadcast(x_group + r * x.k + (line * W::REGISTERS + part) * 4);
+            for (int b = 0; b < COUNT; ++b)
+              exact[r][b] = _mm512_dpbusd_epi32(exact[r][b], w[b][part], four);
+          }
+      }
+      for (int b = 0; b < COUNT; ++b) {
+        const __m512 w_scales = scales_of(spot.data(b) + scales_at(W::WEIGHTS, group));
+        for (int r = 0; r < ROWS; ++r) {
+          const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(scales[r * groups + group]), w_scales);
+          sums[r][b] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact[r][b]), scale, sums[r][b]);
+        }
+      }
+    }
+    store(spot, sums);
+  }
+};
+
+struct Bf16Tile {
+  static constexpr int MAX_ROWS = 8, BLOCKS = 2, WIDE = 4;
+
+  template <int ROWS, int COUNT>
+  static void run(const Spot& spot) {
+    const Inputs& x = spot.x;
+    const uint16_t* values = x.bf16 + static_cast<size_t>(spot.row) * x.k;
+    __m512 sums[ROWS][COUNT];
+    for (auto& row : sums)
+      for (auto& sum : row) sum = _mm512_setzero_ps();
+
+    for (int pair = 0; pair < x.k / 2; ++pair) {
+      __m512bh w[COUNT];
+      for (int b = 0; b < COUNT; ++b) w[b] = (__m512bh)load(spot.data(b) + size_t(pair) * LINE);
+      for (int r = 0; r < ROWS; ++r) {
+        const __m512bh two = (__m512bh)broadcast(values + size_t(r) * x.k + pair * 2);
+        for (int b = 0; b < COUNT; ++b) sums[r][b] = _mm512_dpbf16_ps(sums[r][b], w[b], two);
+      }
+    }
+    store(spot, sums);
+  }
+};
+
+// The nibbles of a line are looked up: four to a 16-bit word, of which a lookup takes the lowest
+// five bits (so the table has each value twice). A shift later the word's next nibble is lowest.
+struct Int4Bf16Tile {
+  static constexpr int MAX_ROWS = 8, BLOCKS = 2, WIDE = 4;
+  static constexpr int LINES = lines_of_group(Weights::int4);
+
+  // The shifts find k in pairs (0, 2), (4, 6), (1, 3), (5, 7) of each eight; x is put in that order.
+  static void reorder(const uint16_t* from, uint16_t* to) {
+    const __m512i order = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    for (int half = 0; half < INPUT_GROUP; half += 32)
+      _mm512_store_si512(to + half, _mm512_shuffle_epi8(_mm512_loadu_si512(from + half), order));
+  }
+
+  static __m512i table() {
+    alignas(64) static constexpr uint16_t VALUES[32] = {
+        0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,  // -8 to -1
+        0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,  // 0 to 7
+        0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,
+        0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
+    };
+    return load(VALUES);
+  }
+
+  template <int ROWS, int COUNT>
+  static void run(const Spot& spot) {
+    const Inputs& x = spot.x;
+    const uint16_t* values = x.bf16 + static_cast<size_t>(spot.row) * x.k;
+    const __m512i by_nibble = table();
+    alignas(64) uint16_t reordered[ROWS][INPUT_GROUP];
+    __m512 sums[ROWS][COUNT];
+    for (auto& row : sums)
+      for (auto& sum : row) sum = _mm512_setzero_ps();
+
+    for (int group = 0; group < x.k / INPUT_GROUP; ++group) {
+      for (int r = 0; r < ROWS; ++r)
+        reorder(values + size_t(r) * x.k + group * INPUT_GROUP, reordered[r]);
+      __m512 of_group[ROWS][COUNT];
+      for (auto& row : of_group)
+        for (auto& sum : row) sum = _mm512_setzero_ps();
+      for (int line = 0; line < LINES; ++line) {
+        __m512i w[COUNT];
+        for (int b = 0; b < COUNT; ++b)
+          w[b] = load(spot.data(b) + lines_at(Weights::int4, group) + line * LINE);
+#pragma GCC unroll 4
+        for (int nibble = 0; nibble < 4; ++nibble) {
+          __m512bh two_of_w[COUNT];
+          for (int b = 0; b < COUNT; ++b)
+            two_of_w[b] = (__m512bh)_mm512_permutexvar_epi16(
+                _mm512_srli_epi32(w[b], nibble * 4), by_nibble);
+          for (int r = 0; r < ROWS; ++r) {
+            const __m512bh two = (__m512bh)broadcast(reordered[r] + line * 8 + nibble * 2);
+            for (int b = 0; b < COUNT; ++b)
+              of_group[r][b] = _mm512_dpbf16_ps(of_group[r][b], two_of_w[b], two);
+          }
+        }
+      }
+      for (int b = 0; b < COUNT; ++b) {
+        const __m512 w_scales = scales_of(spot.data(b) + scales_at(Weights::int4, group));
+        for (int r = 0; r < ROWS; ++r)
+          sums[r][b] = _mm512_fmadd_ps(of_group[r][b], w_scales, sums[r][b]);
+      }
+    }
+    store(spot, sums);
+  }
+};
+
+}  // namespace
+
+const LinearKernels LINEAR_AVX512 = {
+    run_product<Bf16Tile>,
+    run_product<Int4Bf16Tile>,
+    run_product<Int8Tile<Int4>>,
+    run_product<Int8Tile<Int8>>,
+};
+
+}  // namespace bulkhead
+#endif
