@@ -8,7 +8,8 @@
 # index with its CPU build; the packages that it lacks still come from the plain one.
 ARG PYTHON=3.11
 
-FROM python:${PYTHON}-slim AS build
+# This one has a compiler, for the native kernels; what is served from has none.
+FROM python:${PYTHON} AS build
 ARG TORCH_INDEX=""
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/bulkhead
@@ -21,7 +22,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
         > requirements.txt \
     && /opt/bulkhead/bin/pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
         --only-binary :all: -r requirements.txt
-COPY README.md LICENSE ./
+COPY README.md LICENSE CMakeLists.txt ./
 COPY gateway gateway
 COPY runtime runtime
 COPY engines engines

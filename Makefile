@@ -35,11 +35,12 @@ lint:
 bench: install-test
 	for bench in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$bench .py); done
 
-# The kernels, built into this tree, for whoever changes them.
+# The kernels, built into this tree as an installation builds them, but only what has changed
+# (needs what `make test` installs).
+native: export PATH := $(abspath $(BIN)):$(PATH)
 native:
 	cmake -S . -B build/native -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) > /dev/null
 	cmake --build build/native
-	cp build/native/_native*.so engines/
 
 image:
 	$(ENGINE) build --build-arg TORCH_INDEX="$(TORCH_INDEX)" -t bulkhead .
@@ -51,4 +52,4 @@ install-test:
 	@python3 bootstrap.py test
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist engines/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

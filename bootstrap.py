@@ -6,6 +6,7 @@ Written for any Python, so that one that is too old gets a sentence instead of a
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import shutil
@@ -17,6 +18,9 @@ VENV = os.path.join(HERE, ".venv")
 OLDEST = (3, 11)
 EXTRAS = {"dev": "torch", "test": "torch,test"}
 CANDIDATES = ["python3.13", "python3.12", "python3.11", "python3.14"]
+COMPILERS = ["c++", "g++", "clang++"]
+NATIVE = os.path.join(HERE, "engines", "_native*.so")
+WITHOUT_NATIVE = "The native kernels aren't built, since %s; torch computes, several times slower."
 
 
 def main(purpose):
@@ -27,7 +31,10 @@ def main(purpose):
         return
     if not os.path.exists(venv_python()):
         make_venv(python)
+    remove_native()  # if the build fails now, an older one isn't taken for it
     install(EXTRAS[purpose])
+    if not glob.glob(NATIVE):
+        say(WITHOUT_NATIVE % why_not_built())
     for name in EXTRAS if purpose == "test" else [purpose]:  # the tests' extras hold the others
         with open(os.path.join(VENV, ".installed-" + name), "w") as file:
             file.write(wanted)
@@ -58,7 +65,7 @@ def install(extras):
     """pip, with its own output kept for the case that it fails."""
     say("Installing Bulkhead's packages (%s); the first time this takes some minutes" % extras)
     log_path = os.path.join(VENV, "install.log")
-    pip = [venv_python(), "-m", "pip", "install", "--disable-pip-version-check"]
+    pip = [venv_python(), "-m", "pip", "install", "-v", "--disable-pip-version-check"]
     target = "%s[%s]" % (HERE, extras)
     with open(log_path, "w") as log:
         code = logged(pip + ["-e", target], log)
@@ -87,9 +94,11 @@ def logged(command, log):
 
 def step(line):
     """What pip does now, for people; "" for a line that tells of no step."""
-    line = line.strip()
-    if line.startswith(UNPACKING):
+    if line.startswith(UNPACKING):  # an indented one tells of what the build needs
         return "unpacking %d packages, which takes the longest" % (line.count(",") + 1)
+    line = line.strip()
+    if line.startswith(COMPILING):
+        return "compiling the native kernels"
     if line.startswith("Downloading ") and ".metadata" not in line:
         file, _, size = line[len("Downloading ") :].partition(" (")
         parts = file.split("/")[-1].split("-")  # NAME-VERSION-… of a wheel
@@ -98,6 +107,7 @@ def step(line):
 
 
 UNPACKING = "Installing collected packages:"
+COMPILING = "*** Building project with"
 NO_NETWORK = (
     "NewConnectionError",
     "NameResolutionError",
@@ -115,9 +125,32 @@ def venv_python():
 
 
 def digest():
-    """Changes whenever what must be installed does."""
-    with open(os.path.join(HERE, "pyproject.toml"), "rb") as file:
-        return hashlib.sha256(file.read() + HERE.encode()).hexdigest()
+    """Changes whenever what must be installed does, and when there is another compiler."""
+    built_from = ["pyproject.toml", "CMakeLists.txt"]
+    built_from += sorted(glob.glob(os.path.join(HERE, "engines", "native", "*")))
+    found = hashlib.sha256((HERE + str(compiler())).encode())
+    for name in built_from:
+        with open(os.path.join(HERE, name), "rb") as file:
+            found.update(os.path.basename(name).encode() + file.read())
+    return found.hexdigest()
+
+
+def compiler():
+    """The C++ compiler that CMake would take, or None."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else COMPILERS
+    found = [shutil.which(name) for name in names]
+    return next((path for path in found if path), None)
+
+
+def why_not_built():
+    if compiler() is None:
+        return "no C++ compiler was found: install g++ and run this again"
+    return "their build failed: .venv/install.log says why"
+
+
+def remove_native():
+    for path in glob.glob(NATIVE):
+        os.remove(path)
 
 
 def read(path):

@@ -31,7 +31,7 @@ runpy.run_path("bootstrap.py", run_name="__main__")
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for name in ("bootstrap.py", "pyproject.toml"):
+    for name in ("bootstrap.py", "pyproject.toml", "CMakeLists.txt"):
         shutil.copy(REPO / name, tmp_path)
     return tmp_path
 
@@ -79,8 +79,44 @@ def test_no_network_for_the_weights(tmp_path: Path) -> None:
         ),
         ("  Downloading torch-2.9.0.whl.metadata (30 kB)", ""),
         ("Installing collected packages: a, b, c", "unpacking 3 packages, which takes the longest"),
+        ("  Installing collected packages: ninja, cmake", ""),
+        ("  *** Building project with Ninja...", "compiling the native kernels"),
         ("Requirement already satisfied: a", ""),
     ],
 )
 def test_the_steps_of_an_installation_are_told(line: str, told: str) -> None:
     assert runpy.run_path(str(REPO / "bootstrap.py"))["step"](line + "\n") == told
+
+
+def test_a_changed_kernel_or_another_compiler_is_installed_again_and_nothing_else_is(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest() -> str:
+        found: str = runpy.run_path(str(checkout / "bootstrap.py"))["digest"]()
+        return found
+
+    (checkout / "engines" / "native").mkdir(parents=True)
+    (checkout / "engines" / "api.py").write_text("")
+    kernel = checkout / "engines" / "native" / "pool.cpp"
+    kernel.write_text("int a;")
+    seen = [digest()]
+    assert digest() == seen[0]
+    (checkout / "engines" / "api.py").write_text("# changed")
+    assert digest() == seen[0], "Python isn't copied"
+    for change in (
+        lambda: kernel.write_text("int b;"),
+        lambda: kernel.rename(kernel.with_name("crew.cpp")),
+        lambda: (checkout / "CMakeLists.txt").write_text("# changed"),
+        lambda: monkeypatch.setenv("CXX", "no-such-compiler"),
+    ):
+        change()
+        assert digest() not in seen
+        seen.append(digest())
+
+
+def test_why_there_is_no_native_module_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = runpy.run_path(str(REPO / "bootstrap.py"))["why_not_built"]
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "install g++" in why()
+    monkeypatch.setenv("CXX", "false")
+    assert "install.log" in why()
