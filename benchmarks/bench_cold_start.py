@@ -7,30 +7,34 @@ round, asked the same, and ended. They take turns, and the files are in the page
 Memory is what a tree of processes holds, a page that they share counted once: Bulkhead's before the
 request, warm, and once its host is gone.
 
+`a host alone` is one engine host without gateway and node, from the start of its process to its
+first token, as llama.cpp's server is timed: INT4 weights and FP8 pages against its Q4_1.
+
 How to read it: the ratios. `x llama.cpp` is our time to the first token over theirs, the median of
-the ratios within each round. `import torch` is a Python process that does no more than that: the
-floor under our start for as long as the engine needs it. llama.cpp's start is that of a Python
-process with a wheel that is compiled for AVX2; name a binary with `--llama-server` to have that.
+the ratios within each round. llama.cpp's server is the one that `benchmarks.peers` has built; else
+a Python process with a wheel that is compiled for AVX2.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import llama_server
-from benchmarks.bulkhead import MODEL_ID, Served, bulkhead, model_folder
+from benchmarks.bulkhead import MODEL_ID, Served, bulkhead, int4_folder, model_folder
+from benchmarks.hosts import host
 from benchmarks.load import Sample, Target, closed_loop
-from benchmarks.process import Child, Foreign, end_on_sigterm, python
+from benchmarks.peers import LLAMA_SERVER
+from benchmarks.process import Child, Foreign, end_on_sigterm
 from benchmarks.prompts import bodies, prompts
 from benchmarks.report import at_most, emit, foreign_note, median, percentile, table
 
 PROMPT_TOKENS, MAX_TOKENS = 16, 8
+THREADS = 2
 ROUNDS, SHORT_ROUNDS = 20, 2
 COLD_START_MS = 2000.0  # the bar for the median from request to first token
 RETURNED_MB = 16.0  # the bar for what stays of a host's memory once it has stopped
@@ -61,12 +65,18 @@ class Results:
     their_ready_ms: list[float] = field(default_factory=list)
     their_ms: list[float] = field(default_factory=list)
     their_warm: list[int] = field(default_factory=list)
-    torch_ms: list[float] = field(default_factory=list)
+    host_ms: list[float] = field(default_factory=list)
+    host_warm: list[int] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def ratio(self) -> float:
-        """Ours over theirs, the median of the rounds' own ratios."""
-        pairs = zip(self.cold_ms, self.their_ms, strict=True)
+        """The host's time over theirs, the median of the rounds' own ratios."""
+        pairs = zip(self.host_ms, self.their_ms, strict=True)
+        return median([ours / theirs for ours, theirs in pairs])
+
+    def memory_ratio(self) -> float:
+        """The same of what both hold when warm."""
+        pairs = zip(self.host_warm, self.their_warm, strict=True)
         return median([ours / theirs for ours, theirs in pairs])
 
     def stays(self) -> float:
@@ -79,17 +89,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--short", action="store_true", help="few rounds: a trial of the bench")
-    parser.add_argument("--llama-server", type=Path, help="a binary to run instead of the wheel's")
+    parser.add_argument("--int4", type=Path, help="an artefact of `bulkhead build`")
     options = parser.parse_args()
     end_on_sigterm()
     folder, foreign, results = model_folder(), Foreign(), Results()
+    int4 = options.int4 or int4_folder(folder)
     requests = bodies(prompts(folder, PROMPT_TOKENS, "cold"), MODEL_ID, MAX_TOKENS)
     with bulkhead(CONFIG.format(id=MODEL_ID, folder=folder)) as served:
         _ours(served, requests, Results())  # what the gateway loads once is loaded then
         for _ in range(SHORT_ROUNDS if options.short else options.rounds):
             _ours(served, requests, results)
-            _theirs(folder / "model.gguf", options.llama_server, requests, results)
-            _import_torch(results)
+            _host_alone(int4, folder, results)
+            _theirs(folder / "model.gguf", requests, results)
     _report(results, foreign.share())
 
 
@@ -114,20 +125,26 @@ def _wait_for_stop(child: Child, processes: int) -> None:
         time.sleep(0.1)
 
 
-def _theirs(model: Path, binary: Path | None, requests: Iterator[bytes], results: Results) -> None:
+def _host_alone(int4: Path, folder: Path, results: Results) -> None:
+    """One start of a host, its first answer, and its end."""
+    ids = prompts(folder, PROMPT_TOKENS, f"host {len(results.host_ms)}")
+    requests = bodies(ids, MODEL_ID, MAX_TOKENS, for_host=True)
+    began = time.perf_counter()
+    with host(int4, {"threads": THREADS}) as served:
+        sample = _ask(served.target, requests, results)
+        results.host_ms.append(_first_token_ms(sample, began))
+        results.host_warm.append(served.child.memory_bytes())
+
+
+def _theirs(model: Path, requests: Iterator[bytes], results: Results) -> None:
     """One start of llama.cpp's server, its first answer, and its end."""
+    binary = LLAMA_SERVER if LLAMA_SERVER.exists() else None
     began = time.perf_counter()
     with llama_server.started(model, binary) as (url, server):
         results.their_ready_ms.append((time.perf_counter() - began) * 1000)
         sample = _ask(Target(url, "/completions"), requests, results)
         results.their_ms.append(_first_token_ms(sample, began))
         results.their_warm.append(server.memory_bytes())
-
-
-def _import_torch(results: Results) -> None:
-    began = time.perf_counter()
-    subprocess.run([python("")[0], "-c", "import torch"], check=True)
-    results.torch_ms.append((time.perf_counter() - began) * 1000)
 
 
 def _ask(target: Target, requests: Iterator[bytes], results: Results) -> Sample:
@@ -148,7 +165,7 @@ def _report(results: Results, foreign: float) -> None:
         ("bulkhead, warm: first token", results.warm_ms),
         ("llama.cpp: ready", results.their_ready_ms),
         ("llama.cpp: first token", results.their_ms),
-        ("import torch, alone", results.torch_ms),
+        ("a host alone: first token", results.host_ms),
     ]
     rows = [(n, median(v), percentile(v, 99), min(v), len(v)) for n, v in times]
     print(table(("milliseconds", "p50", "p99", "min", "rounds"), rows))
@@ -156,22 +173,25 @@ def _report(results: Results, foreign: float) -> None:
         ("bulkhead, before", results.before),
         ("bulkhead, its host warm", results.warm),
         ("bulkhead, after the idle stop", results.after),
+        ("a host alone, warm", results.host_warm),
         ("llama.cpp, warm", results.their_warm),
     ]
     rows_mb = [(name, median(v) / MB, max(v) / MB) for name, v in sizes]
     print("\n" + table(("memory, MB", "median", "max"), rows_mb))
-    print(f"\nx llama.cpp, to the first token: {results.ratio():.2f}")
+    print(f"\na host alone x llama.cpp: first token {results.ratio():.2f}, ", end="")
+    print(f"memory {results.memory_ratio():.2f}")
     print(foreign_note(foreign))
     for error in results.errors:
         print(f"error: {error}")
     targets = {
         "cold_start_p50_ms": at_most(median(results.cold_ms), COLD_START_MS),
+        "host_alone_x_llama_cpp_first_token": at_most(results.ratio(), 1.0),
+        "host_alone_x_llama_cpp_memory": at_most(results.memory_ratio(), 1.0),
         "stays_after_idle_stop_mb": at_most(results.stays() / MB, RETURNED_MB),
         "errors": at_most(len(results.errors), 0),
     }
     raw = {
         "foreign_cpu": foreign,
-        "x_llama_cpp": results.ratio(),
         "ms": dict(times),
         "mb": {name: [value / MB for value in values] for name, values in sizes},
         "errors": results.errors,

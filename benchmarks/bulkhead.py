@@ -54,6 +54,16 @@ def model_folder() -> Path:
     return fetch(MODEL_ID, ROOT / ".bulkhead" / "models" / MODEL_ID)
 
 
+def int4_folder(source: Path) -> Path:
+    """The model in `source` with INT4-AWQ weights and FP8 KV, built if it isn't there yet."""
+    target = SCRATCH / f"{source.name}-int4"
+    if not (target / "build.json").exists():
+        print(f"building {target}", flush=True)
+        words = ("build", str(source), "--weights=int4-awq", "--kv=fp8", f"--out={target}")
+        subprocess.run([*python("gateway", *words)], cwd=ROOT, check=True)
+    return target
+
+
 @contextmanager
 def bulkhead(
     config: str, *, core: int | None = None, program: Sequence[str] = ("gateway",)

@@ -54,14 +54,18 @@ def started(model: Path, binary: Path | None = None, **options: int) -> Iterator
         return
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1"
-    with child(_command(binary, model, port), url=f"{url}/models", wait_s=ANSWER_S) as server:
+    with child(
+        _command(binary, model, port, **options), url=f"{url}/models", wait_s=ANSWER_S
+    ) as server:
         yield url, server
 
 
-def _command(binary: Path, model: Path, port: int, slots: int = 32, threads: int = 2) -> list[str]:
+def _command(
+    binary: Path, model: Path, port: int, *, slots: int = 32, threads: int = 2, ctx: int = 16384
+) -> list[str]:
     return [
         *(str(binary), "--model", str(model), "--port", str(port)),
-        *("--parallel", str(slots), "--cont-batching", "--ctx-size", str(512 * slots)),
+        *("--parallel", str(slots), "--cont-batching", "--ctx-size", str(ctx)),
         *("--threads", str(threads), "--threads-batch", str(threads)),
         *("--flash-attn", "auto", "--cache-ram", "0", "--no-cache-prompt"),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -30,6 +30,8 @@ class Target:
     url: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    socket: str = ""  # a unix socket, where the server has no port
+    bearer: Callable[[], str] | None = None  # a token for each request, where it doesn't last
 
     @property
     def address(self) -> tuple[str, int]:
@@ -45,6 +47,8 @@ class Target:
             "content-length": str(len(body)),
             **self.headers,
         }
+        if self.bearer is not None:
+            headers["authorization"] = f"Bearer {self.bearer()}"
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         path = urlsplit(self.url).path.rstrip("/") + self.path
         return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
@@ -215,7 +219,10 @@ async def connect(target: Target) -> Connection:
     """A new connection; one that isn't open if nobody listens."""
     try:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(Connection, *target.address)
+        if target.socket:
+            _, connection = await loop.create_unix_connection(Connection, target.socket)
+        else:
+            _, connection = await loop.create_connection(Connection, *target.address)
     except OSError:
         await asyncio.sleep(0.1)
         return Connection()

@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ class Child:
 
     pid: int
     lines: tuple[str, ...]
+    ask: Callable[[str, str, float], str]  # see `_asker`
 
     def printed(self, prefix: str) -> str:
         """What follows `prefix` on the line that begins with it."""
@@ -61,9 +62,11 @@ def child(
     wait_s: float = 60.0,
     core: int | None = None,
     env: Mapping[str, str] | None = None,
+    say: bytes = b"",
 ) -> Iterator[Child]:
     """Run `argv` until the block is left. It's entered once a line that begins with `ready` was
-    printed, and `url` answers 200; either may be left out. `core`: the one to run on.
+    printed, and `url` answers 200; either may be left out. `core`: the one to run on. `say`: what
+    it reads first.
 
     The child's stdin closes when this process goes, however it goes. Raises ChildFailed.
     """
@@ -73,12 +76,35 @@ def child(
         lines: SimpleQueue[str | None] = SimpleQueue()
         Thread(target=_read_lines, args=(process, lines), daemon=True).start()
         try:
+            _say(process, say)
             printed = _until(ready, lines, deadline) if ready else ()
             if printed is None or not _answers(url, process, deadline):
                 raise ChildFailed(f"{' '.join(argv)} was not ready: {_tail(errors)}")
-            yield Child(process.pid, printed)
+            yield Child(process.pid, printed, _asker(process, lines))
         finally:
             _end(process)
+
+
+def _say(process: subprocess.Popen[bytes], words: bytes) -> None:
+    if words and process.stdin is not None:
+        with suppress(BrokenPipeError):  # it has ended: whoever waits for it hears why
+            process.stdin.write(words)
+            process.stdin.flush()
+
+
+def _asker(
+    process: subprocess.Popen[bytes], lines: SimpleQueue[str | None]
+) -> Callable[[str, str, float], str]:
+    """A function that writes a line and returns what follows `prefix` on the line that answers."""
+
+    def ask(line: str, prefix: str, wait_s: float) -> str:
+        _say(process, f"{line}\n".encode())
+        printed = _until(prefix, lines, time.monotonic() + wait_s)
+        if printed is None:
+            raise ChildFailed(f"no answer that begins with {prefix!r} within {wait_s:g} s")
+        return printed[-1].removeprefix(prefix)
+
+    return ask
 
 
 def python(module: str, *arguments: str) -> list[str]:

@@ -32,8 +32,11 @@ def prompts(folder: Path, tokens: int, seed: str) -> Iterator[list[int]]:
         yield ids[:tokens]
 
 
-def bodies(ids: Iterator[list[int]], model: str, max_tokens: int) -> Iterator[bytes]:
-    """Streamed completion requests, greedy."""
+def bodies(
+    ids: Iterator[list[int]], model: str, max_tokens: int, *, for_host: bool = False
+) -> Iterator[bytes]:
+    """Streamed completion requests, greedy. A host of ours tells its usage unasked."""
+    options = {} if for_host else {"stream_options": {"include_usage": True}}
     for prompt in ids:
         yield msgspec.json.encode(
             {
@@ -42,7 +45,7 @@ def bodies(ids: Iterator[list[int]], model: str, max_tokens: int) -> Iterator[by
                 "max_tokens": max_tokens,
                 "temperature": 0,
                 "stream": True,
-                "stream_options": {"include_usage": True},
+                **options,
             }
         )
 
