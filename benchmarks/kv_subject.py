@@ -17,15 +17,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from engines.embedded.checkpoint import Checkpoint
 from engines.embedded.config import EngineConfig, ModelConfig, page_bytes
-from engines.embedded.kv import TORCH_DTYPES, KvCache
+from engines.embedded.kv import Scales
+from engines.embedded.kv.cache import TORCH_DTYPES, KvCache
 from engines.embedded.layers.attention import Ints, PagedAttention
-from engines.embedded.loader import kv_scales, load
+from engines.embedded.loader import load
 from engines.embedded.models.llama import Llama
 
 BASE = "BF16"
 KINDS = {
-    BASE: EngineConfig(),
+    BASE: EngineConfig(kv_dtype="bfloat16"),
     "FP8 unit": EngineConfig(kv_dtype="fp8_e4m3"),
     "FP8 checkpoint": EngineConfig(kv_dtype="fp8_e4m3", kv_scales="checkpoint"),
 }
@@ -136,14 +138,15 @@ class Reader:
 def readers(folder: Path, calibration: Iterable[list[int]]) -> Iterator[dict[str, Reader]]:
     """One for each kind. Scales are calibrated on these texts, into a copy of the checkpoint."""
     model = ModelConfig.from_folder(folder)
-    llama = Llama(model, load(folder, model, TORCH_DTYPES[KINDS[BASE].dtype]))
+    llama = Llama(model, load(Checkpoint(folder), model, TORCH_DTYPES[KINDS[BASE].dtype]))
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch)
         for file in [folder / "config.json", *folder.glob("*.safetensors")]:
             (copy / file.name).symlink_to(file.resolve())
         save_file(_calibrated(llama, model, calibration), copy / "kv_scales.safetensors")
+        checkpoint = Checkpoint(copy)
         yield {
-            name: Reader(llama, KvCache(model, sized, kv_scales(copy, model, sized)))
+            name: Reader(llama, KvCache(model, sized, Scales.of(checkpoint, model, sized)))
             for name, sized in ((name, _sized(model, kind)) for name, kind in KINDS.items())
         }
 

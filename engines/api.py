@@ -250,6 +250,7 @@ class EngineFacts:
     """
 
     context_length: int = 0
+    backend: str = ""  # what computes, where that can be chosen
     dtype: str = ""
     kv_dtype: str = ""
     integrity: str = ""

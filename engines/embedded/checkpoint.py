@@ -6,6 +6,7 @@ missing or misshapen with an UnsupportedError that names it. Nothing is read bef
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.embedded import quantization
 from engines.embedded.config import UnsupportedError
+from engines.embedded.int4 import Int4
 from engines.embedded.numbers import bf16_to_float32, float32_to_bf16
-from engines.embedded.quantization import Int4, Quantization
+from engines.embedded.quantization import Quantization
 
 # What safetensors calls them, and how they lie in memory. BF16 is told as its bit patterns.
 DTYPES: Mapping[str, type[np.generic]] = {
@@ -131,6 +134,21 @@ def weight_files(folder: Path) -> list[Path]:
     if not files:
         raise UnsupportedError(f"{folder} holds no .safetensors file")
     return files
+
+
+def revision(folder: Path) -> str:
+    """SHA-256 in hex over the configuration and all weights: what a cached page depends on."""
+    digest = hashlib.sha256()
+    for path in sources(folder):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def sources(folder: Path) -> list[Path]:
+    """The files that decide what is computed."""
+    told = [folder / "config.json", folder / quantization.FILE]
+    return [*filter(Path.is_file, told), *weight_files(folder)]
 
 
 def _tensors_of(path: Path) -> dict[str, Tensor]:

@@ -19,6 +19,8 @@ from engines.embedded.families import FAMILIES, RopeScaling
 DTYPES = {"bfloat16": 2, "float32": 4}  # bytes an element
 KV_DTYPES = DTYPES | {"fp8_e4m3": 1}
 KV_SCALES = ("unit", "checkpoint")
+AUTO = "auto"  # until `settled` has seen the model and this installation
+BACKENDS = ("native", "torch")
 INTEGRITY = ("enforce", "observe", "off")
 
 
@@ -90,10 +92,13 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How the engine runs. Defaults suit a small CPU machine."""
+    """How the engine runs. Defaults suit a small CPU machine; see `settled` for what AUTO means."""
 
+    backend: str = AUTO  # what computes
     dtype: str = "bfloat16"  # of weights and activations
-    kv_dtype: str = "bfloat16"
+    activations: str = AUTO  # of products with 4-bit weights
+    lm_head: str = AUTO  # how the head's weights lie in memory
+    kv_dtype: str = AUTO
     kv_scales: str = "unit"  # of FP8 pages: 1, as TensorRT-LLM runs them, or the checkpoint's
     kv_memory_bytes: int = 1 << 30
     page_size: int = 16  # tokens
@@ -104,6 +109,7 @@ class EngineConfig:
     integrity: str = "enforce"
     overlap: bool = True  # prepare the next step while one runs
     prefix_cache: bool = True
+    packed_folder: str = ""  # where packed weights are kept; "" means the model's own folder
     public_prompts: Sequence[str] = ()  # system prompts whose pages all tenants share
 
     @classmethod
@@ -115,7 +121,7 @@ class EngineConfig:
 
 
 def page_bytes(model: ModelConfig, engine: EngineConfig) -> int:
-    """Bytes that one page takes over all layers, K and V together."""
+    """Bytes that one page takes over all layers, K and V together. Of settled options."""
     elements = model.num_layers * model.num_kv_heads * model.head_dim * engine.page_size
     return 2 * elements * KV_DTYPES[engine.kv_dtype]
 
@@ -152,7 +158,7 @@ def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     running, budget = (options.get(name, getattr(EngineConfig(), name)) for name in PAIR)
     if names.isdisjoint(PAIR) and running > budget:  # each running seq may need a token a step
         wrong.append((PAIR[0], f"option {PAIR[0]!r} may not exceed {PAIR[1]!r}"))
-    kv_dtype = options.get("kv_dtype", EngineConfig().kv_dtype)
+    kv_dtype = options.get("kv_dtype", AUTO)
     if options.get("kv_scales") == "checkpoint" and kv_dtype in DTYPES:
         reason = f"option 'kv_scales' is for kv_dtype 'fp8_e4m3', not {kv_dtype!r}"
         wrong.append(("kv_scales", reason))
@@ -161,8 +167,11 @@ def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 PAIR = ("max_running", "max_batch_tokens")
 CHOICES = {
+    "backend": (AUTO, *BACKENDS),
     "dtype": tuple(DTYPES),
-    "kv_dtype": tuple(KV_DTYPES),
+    "activations": (AUTO, "int8", "bfloat16"),
+    "lm_head": (AUTO, "int8", "bfloat16"),
+    "kv_dtype": (AUTO, *KV_DTYPES),
     "kv_scales": KV_SCALES,
     "integrity": INTEGRITY,
 }

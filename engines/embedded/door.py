@@ -21,7 +21,7 @@ import structlog
 import xxhash
 
 from engines.api import EngineError
-from engines.embedded.kv import KvCache
+from engines.embedded.kv import PageBytes
 from engines.embedded.pages import State
 from engines.embedded.public import PUBLIC_DOMAIN
 from engines.embedded.seq import Page
@@ -72,7 +72,7 @@ class Door:
     """Loads of one engine. Called between its steps, from its thread."""
 
     def __init__(
-        self, tables: Tables, kv: KvCache, clock: Callable[[], float] = time.monotonic
+        self, tables: Tables, kv: PageBytes, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.incarnation = secrets.token_hex(16)
         self._tables = tables

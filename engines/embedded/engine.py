@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import torch
+import structlog
 
 from engines.api import (
     EngineFailed,
@@ -24,26 +24,26 @@ from engines.api import (
     Stats,
     Tokenizer,
 )
+from engines.embedded.backend import Runner, open_backend
 from engines.embedded.batch import Batch, build
 from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, max_context
 from engines.embedded.door import Door
 from engines.embedded.flight import Flight, Landed, Runway
 from engines.embedded.incidents import Incidents
-from engines.embedded.kv import LAYOUT, TORCH_DTYPES, KvCache
-from engines.embedded.loader import kv_scales, load, revision
-from engines.embedded.models.llama import Llama
+from engines.embedded.kv import PageBytes
 from engines.embedded.page_map import page_map
 from engines.embedded.pages import PagePool
-from engines.embedded.prefix import scopes
 from engines.embedded.public import PublicPrompts
-from engines.embedded.runner import Runner
 from engines.embedded.scheduler import Scheduler
 from engines.embedded.scrub import Scrubber
 from engines.embedded.seq import Chunk, Phase, Seq
+from engines.embedded.settled import settled_options
 from engines.embedded.tables import Tables
 from engines.embedded.validate import refuse_unfit
 from engines.embedded.verify import Mismatch, Verifier
 from engines.tokenizer import FolderTokenizer
+
+log = structlog.get_logger()
 
 TRANSFER_POLL_S = 0.001  # while a request waits for nothing but the end of a transfer
 
@@ -51,20 +51,22 @@ TRANSFER_POLL_S = 0.001  # while a request waits for nothing but the end of a tr
 def create(spec: EngineSpec) -> EmbeddedEngine:
     """Load the model in folder `spec.path`. Raises UnsupportedError for what can't be served."""
     folder = Path(spec.path)
-    config = EngineConfig.from_options(spec.options)
+    config = settled_options(spec.options, folder)
     model = ModelConfig.from_folder(folder)
-    torch.set_num_threads(config.threads)
-    weights = load(folder, model, TORCH_DTYPES[config.dtype])
-    kv = KvCache(model, config, kv_scales(folder, model, config))
-    runner = Runner(Llama(model, weights), kv, config.page_size)
-    pool = PagePool(kv.num_pages, wipe=lambda pages: kv.zero(torch.tensor(pages)))
-    tables = Tables(
-        pool,
-        config.page_size,
-        scopes(config, revision(folder), kv.scales_digest, LAYOUT) if config.prefix_cache else None,
-        Scrubber(pool, kv),
+    backend = open_backend(folder, model, config)
+    log.info(
+        "model_loaded",
+        model=spec.model,
+        backend=backend.arithmetic,
+        kv_dtype=config.kv_dtype,
+        lm_head=config.lm_head,
+        threads=config.threads,
     )
-    return EmbeddedEngine(FolderTokenizer(folder), model, config, tables, kv, runner)
+    kv = backend.kv
+    pool = PagePool(kv.num_pages, wipe=kv.zero)
+    scope_of = backend.scopes(config) if config.prefix_cache else None
+    tables = Tables(pool, config.page_size, scope_of, Scrubber(pool, kv))
+    return EmbeddedEngine(FolderTokenizer(folder), model, config, tables, kv, backend.runner)
 
 
 class EmbeddedEngine:
@@ -76,7 +78,7 @@ class EmbeddedEngine:
         model: ModelConfig,
         config: EngineConfig,
         tables: Tables,
-        kv: KvCache,
+        kv: PageBytes,
         runner: Runner,
     ) -> None:
         self.tokenizer: Tokenizer = tokenizer

@@ -8,6 +8,7 @@ from typing import Any
 
 from engines.api import EngineFacts
 from engines.embedded.config import EngineConfig, ModelConfig, max_context, page_bytes
+from engines.embedded.settled import settled_options
 
 
 def facts(path: str, options: Mapping[str, Any]) -> EngineFacts:
@@ -15,9 +16,11 @@ def facts(path: str, options: Mapping[str, Any]) -> EngineFacts:
 
     Raises UnsupportedError for options or weights that can't be served.
     """
-    engine = EngineConfig.from_options(options)
+    folder = Path(path)
+    engine = settled_options(options, folder)
     return EngineFacts(
-        context_length=_context_length(Path(path), engine),
+        context_length=_context_length(folder, engine),
+        backend=engine.backend,
         dtype=engine.dtype,
         kv_dtype=engine.kv_dtype,
         integrity=engine.integrity,

@@ -7,11 +7,10 @@ the page's tag is another one by now, the entry is worthless and the lookup miss
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from hashlib import sha256
 
-from engines.embedded.config import EngineConfig
 from engines.embedded.pages import PagePool, State
 from engines.embedded.seq import Page
 
@@ -25,31 +24,11 @@ class KeyScope:
     domain: str
     model_revision: str
     adapter: str
-    dtype: str  # of the computation
+    arithmetic: str  # which kernels, and how they round
     kv_dtype: str
     kv_scales: str
     layout: str
     page_size: int
-
-
-def scopes(
-    config: EngineConfig, model_revision: str, kv_scales: str, layout: str
-) -> Callable[[str], KeyScope]:
-    """What gives the scope of a domain's keys, under one configuration."""
-
-    def scope_of(domain: str) -> KeyScope:
-        return KeyScope(
-            domain=domain,
-            model_revision=model_revision,
-            adapter="",
-            kv_dtype=config.kv_dtype,
-            dtype=config.dtype,
-            kv_scales=kv_scales,
-            layout=layout,
-            page_size=config.page_size,
-        )
-
-    return scope_of
 
 
 def content_key(scope: KeyScope, parent: bytes, token_ids: Sequence[int]) -> bytes:

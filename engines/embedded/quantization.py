@@ -1,9 +1,4 @@
-"""Weights in 4 bits, as ModelOpt writes them (W4A16_AWQ), and what it tells of them.
-
-A byte holds two outputs (rows) of one input: row 2i in its low nibble, 2i + 1 in its high one, in
-two's complement. weight = nibble * scale of its row and of its group of inputs; there is no zero
-point. `pre_quant_scale`, where a layer has one, is multiplied with the layer's input.
-"""
+"""What hf_quant_config.json, ModelOpt's file, says of a checkpoint. Read without numpy."""
 
 from __future__ import annotations
 
@@ -12,9 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from engines.embedded.config import UnsupportedError
 
@@ -56,32 +48,3 @@ class Quantization:
         if weights and group_size not in GROUPS:
             raise UnsupportedError(f"group_size {group_size} is not served: only {GROUPS} are")
         return cls(weights, group_size, kv_cache, tuple(told.get("exclude_modules") or ()))
-
-
-@dataclass(frozen=True, slots=True)
-class Int4:
-    """One matrix: its outputs by its inputs."""
-
-    nibbles: NDArray[np.uint8]  # [outputs / 2, inputs]
-    scales: NDArray[np.float32]  # [outputs, inputs / group]
-    factors: NDArray[np.float32] | None  # [inputs] `pre_quant_scale`
-
-    @property
-    def group(self) -> int:
-        """Inputs that share a scale."""
-        return int(self.nibbles.shape[1] // self.scales.shape[1])
-
-    def float32(self) -> NDArray[np.float32]:
-        """[outputs, inputs] the weights that the nibbles stand for, without `factors`."""
-        outputs, inputs = self.scales.shape[0], self.nibbles.shape[1]
-        values = np.empty((outputs, inputs), np.float32)
-        values[0::2] = _signed(self.nibbles & np.uint8(15))
-        values[1::2] = _signed(self.nibbles >> np.uint8(4))
-        by_group = values.reshape(outputs, -1, self.group)
-        by_group *= self.scales[:, :, None]
-        return values
-
-
-def _signed(nibbles: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """0..15 in two's complement: -8..7."""
-    return (nibbles ^ np.uint8(8)).view(np.int8) - np.int8(8)

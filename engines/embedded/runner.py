@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engines.embedded.batch import Batch, Ints
-from engines.embedded.kv import KvCache
+from engines.embedded.kv.cache import KvCache
 from engines.embedded.layers.attention import PagedAttention
 from engines.embedded.models.llama import Llama
 from engines.embedded.sampler import sample
@@ -27,10 +27,7 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> dict[int, int]:
-        """Write the batch's KV and return row -> next token, for rows that reach their newest.
-
-        A row whose logits aren't finite has none: its numbers are broken, and nobody else's are.
-        """
+        """See backend.Runner."""
         hidden = self._hidden(batch)
         rows = [row for row, chunk in enumerate(batch.chunks) if chunk.samples]
         if not rows:
@@ -38,25 +35,19 @@ class Runner:
         logits = self._model.logits(hidden[batch.last_tokens[rows]])
         samplings = [batch.chunks[row].seq.request.sampling for row in rows]
         positions = [int(batch.context_lens[row]) for row in rows]
-        tokens = sample(logits, samplings, positions)
+        tokens = sample(logits.numpy(), samplings, positions)
         return {row: token for row, token in zip(rows, tokens, strict=True) if token is not None}
 
     @torch.inference_mode()
     def logits(self, batch: Batch, tokens: Ints) -> NDArray[np.float32]:
-        """Write the batch's KV; what the model makes of some of its tokens: [tokens, vocab_size].
-
-        `tokens` are places in the ragged arrays. Nothing is sampled: for those who measure.
-        """
+        """See backend.Runner."""
         hidden = self._hidden(batch)
         scores: NDArray[np.float32] = self._model.logits(hidden[torch.from_numpy(tokens)]).numpy()
         return scores
 
     def _hidden(self, batch: Batch) -> Tensor:
         if len(batch.copy_rows):
-            self._kv.copy(
-                torch.from_numpy(batch.copy_sources),
-                torch.from_numpy(batch.copy_targets(self._page_size)),
-            )
+            self._kv.copy(batch.copy_sources, batch.copy_targets(self._page_size))
         attention = PagedAttention(self._kv, batch, self._page_size)
         return self._model.hidden(
             torch.from_numpy(batch.input_ids), torch.from_numpy(batch.positions), attention

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from engines.api import Sampling
 
@@ -22,22 +20,20 @@ COLDEST = 1e-6  # below, float32 would overflow; the highest logit wins anyway
 
 
 def sample(
-    logits: Tensor, samplings: Sequence[Sampling], positions: Sequence[int]
+    logits: Floats, samplings: Sequence[Sampling], positions: Sequence[int]
 ) -> list[int | None]:
     """One token id a row of logits [rows, vocab_size]; `positions` are those of the new tokens.
 
     None where the logits aren't finite: argmax finds NaN and infinity wherever they stand.
     """
-    scores = logits.numpy()
-    best = scores.argmax(axis=1)
-    is_sound = np.isfinite(scores[np.arange(len(best)), best])
+    best = logits.argmax(axis=1)
+    is_sound = np.isfinite(logits[np.arange(len(best)), best])
     tokens = [int(id) if sound else None for id, sound in zip(best, is_sound, strict=True)]
-    drawn = [row for row, one in enumerate(samplings) if one.temperature > 0 and is_sound[row]]
-    if drawn:
-        probabilities = _probabilities(logits[drawn], [samplings[row].temperature for row in drawn])
-        for row, of_row in zip(drawn, probabilities, strict=True):
-            number = uniform(samplings[row].seed, positions[row])
-            tokens[row] = _draw(of_row, samplings[row].top_p, number)
+    for row, sampling in enumerate(samplings):
+        if sampling.temperature > 0 and is_sound[row]:
+            probabilities = _probabilities(logits[row], sampling.temperature)
+            number = uniform(sampling.seed, positions[row])
+            tokens[row] = _draw(probabilities, sampling.top_p, number)
     return tokens
 
 
@@ -47,10 +43,11 @@ def uniform(seed: int, position: int) -> float:
     return (int.from_bytes(digest[:8], "little") >> 11) / 2**53
 
 
-def _probabilities(logits: Tensor, temperatures: Sequence[float]) -> Floats:
-    warmth = torch.tensor([max(t, COLDEST) for t in temperatures])[:, None]
-    array: Floats = torch.softmax(logits / warmth, dim=-1).numpy()
-    return array
+def _probabilities(logits: Floats, temperature: float) -> Floats:
+    """Of one row, in float32. A logit of -infinity has none."""
+    weights = np.exp((logits - logits.max()) / np.float32(max(temperature, COLDEST)))
+    probabilities: Floats = weights / weights.sum()
+    return probabilities
 
 
 def _draw(probabilities: Floats, top_p: float, number: float) -> int:

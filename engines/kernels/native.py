@@ -16,5 +16,6 @@ if TYPE_CHECKING:
     from engines._native import StepView
 
 IS_BUILT = module is not None
+HAS_MODEL = hasattr(module, "Model")
 
-__all__ = ["IS_BUILT", "StepView", "module"]
+__all__ = ["HAS_MODEL", "IS_BUILT", "StepView", "module"]

@@ -75,6 +75,7 @@ def whole(shown: Shown) -> Record:
         "license": _known(spdx=card.license.spdx, url=card.license.url),
         "source": _source(one),
         "quantization": card.quantization or None,
+        "backend": facts.engine.backend or None,
         "dtype": facts.engine.dtype or card.dtype or None,
         "kv_dtype": facts.engine.kv_dtype or None,
         "tokenizer": _known(id=card.tokenizer) | {"sha256": facts.files.get("tokenizer.json")},

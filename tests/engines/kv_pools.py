@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engines.embedded.config import EngineConfig, ModelConfig, page_bytes
-from engines.embedded.kv import KvCache
+from engines.embedded.kv.cache import KvCache
 
 PAGE_SIZE = 4
 MODEL = ModelConfig(

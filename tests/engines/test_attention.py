@@ -24,7 +24,8 @@ import torch
 from numpy.typing import NDArray
 
 from engines.embedded.config import EngineConfig, page_bytes
-from engines.embedded.kv import KvCache, Scales
+from engines.embedded.kv import Scales
+from engines.embedded.kv.cache import KvCache
 from engines.embedded.layers.attention import Ints, PagedAttention
 from tests.engines.kv_pools import MODEL, PAGE_SIZE
 from tests.engines.test_kv_fp8 import nearest, value_of

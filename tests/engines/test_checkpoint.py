@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 
 from engines.embedded.checkpoint import Checkpoint, Tensor
 from engines.embedded.config import UnsupportedError
+from engines.embedded.int4 import Int4
 from engines.embedded.numbers import bf16_to_float32, float32_to_bf16
-from engines.embedded.quantization import Int4, Quantization
+from engines.embedded.quantization import Quantization
 
 AWQ = {
     "producer": {"name": "modelopt", "version": "0.47.0"},

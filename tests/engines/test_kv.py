@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from engines.embedded.config import EngineConfig, UnsupportedError
-from engines.embedded.kv import KvCache, SharedMemory
+from engines.embedded.kv import SharedMemory
+from engines.embedded.kv.cache import KvCache
 from tests.engines.kv_pools import (
     KV_DTYPES,
     MODEL,
@@ -58,7 +59,7 @@ def test_pages_are_copied_whole_and_at_once(kv_dtype: str) -> None:
     kv = cache(kv_dtype)
     fill(kv, [1, 2, 3])
     before = {page: everything(kv, [page]) for page in (1, 2, 3)}
-    kv.copy(torch.tensor([1, 2, 3]), torch.tensor([5, 1, 6]))
+    kv.copy([1, 2, 3], [5, 1, 6])
     assert torch.equal(everything(kv, [5]), before[1])
     assert torch.equal(everything(kv, [1]), before[2])
     assert torch.equal(everything(kv, [6]), before[3])
@@ -72,7 +73,7 @@ def test_zeroed_pages_are_zero_and_others_are_kept(kv_dtype: str) -> None:
     kv = cache(kv_dtype)
     fill(kv, [2, 3, 4])
     kept = everything(kv, [3])
-    kv.zero(torch.tensor([2, 4]))
+    kv.zero([2, 4])
     assert kv.is_zero(2)
     assert kv.is_zero(4)
     assert torch.equal(everything(kv, [3]), kept)
@@ -82,7 +83,7 @@ def test_zeroed_pages_are_zero_and_others_are_kept(kv_dtype: str) -> None:
 
 def test_empty_lists_of_pages_are_fine() -> None:
     """A step that copies and zeroes nothing needs no branch."""
-    kv, none = cache(), torch.tensor([], dtype=torch.int64)
+    kv, none = cache(), np.array([], np.int64)
     kv.copy(none, none)
     kv.zero(none)
 
@@ -105,7 +106,7 @@ def test_memory_that_holds_no_two_pages_is_refused_by_the_option() -> None:
 def test_memory_that_the_machine_hasn_t_is_refused_by_the_option() -> None:
     """More than fits into any address space."""
     with pytest.raises(UnsupportedError, match=r"'kv_memory_bytes': no 11258\d+ bytes: "):
-        KvCache(MODEL, EngineConfig(kv_memory_bytes=1 << 50))
+        KvCache(MODEL, EngineConfig(kv_dtype="bfloat16", kv_memory_bytes=1 << 50))
 
 
 def test_memory_made_for_another_pool_is_refused() -> None:

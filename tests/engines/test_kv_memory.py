@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engines.embedded.kv import KvCache, SharedMemory
+from engines.embedded.kv import SharedMemory
+from engines.embedded.kv.cache import KvCache
 from tests.engines.kv_pools import MODEL, config, everything, fill
 
 MIB = 1 << 20
 PEER = """
 import sys
-from engines.embedded.kv import KvCache, SharedMemory
+from engines.embedded.kv import SharedMemory
+from engines.embedded.kv.cache import KvCache
 from tests.engines.kv_pools import MODEL, config, fill
 
 kv = KvCache(MODEL, config(), memory=SharedMemory.attach(int(sys.argv[1])))

@@ -14,11 +14,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from engines.api import EngineSpec
 from engines.embedded import facts as facts_of, footprint
+from engines.embedded.checkpoint import Checkpoint
 from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, page_bytes
 from engines.embedded.engine import EmbeddedEngine, create
 from engines.embedded.kv import Scales
 from engines.embedded.kv.codecs import Fp8
-from engines.embedded.loader import kv_scales, load
+from engines.embedded.loader import load
 from engines.embedded.models.llama import Llama
 from tests.engines.helpers import ask, drive, random_prompt
 
@@ -61,7 +62,7 @@ def engines() -> Iterator[Callable[..., EmbeddedEngine]]:
 
 
 def scales_of(folder: Path, **options: Any) -> Scales:
-    return kv_scales(folder, ModelConfig.from_folder(folder), EngineConfig.from_options(options))
+    return Scales.of(Checkpoint(folder), ModelConfig.from_folder(folder), EngineConfig(**options))
 
 
 def test_scales_are_the_checkpoint_s_or_one(with_scales: Callable[..., Path]) -> None:
@@ -114,9 +115,15 @@ def test_a_scale_that_is_no_positive_number_is_refused(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kv_dtype": "fp8"}, "'kv_dtype' must be one of bfloat16, float32, fp8_e4m3, not 'fp8'"),
+        (
+            {"kv_dtype": "fp8"},
+            "'kv_dtype' must be one of auto, bfloat16, float32, fp8_e4m3, not 'fp8'",
+        ),
         ({"kv_dtype": "fp8_e4m3", "kv_scales": "own"}, "'kv_scales' must be one of unit, checkp"),
-        ({"kv_scales": "checkpoint"}, "'kv_scales' is for kv_dtype 'fp8_e4m3', not 'bfloat16'"),
+        (
+            {"kv_scales": "checkpoint", "kv_dtype": "bfloat16"},
+            "'kv_scales' is for kv_dtype 'fp8_e4m3', not 'bfloat16'",
+        ),
         ({"dtype": "fp8_e4m3"}, "'dtype' must be one of bfloat16, float32, not"),
     ],
 )
@@ -129,7 +136,10 @@ def test_options_that_don_t_fit_are_refused(options: dict[str, Any], words: str)
 def test_fp8_doubles_the_context_that_fits_and_not_the_memory(tiny_dir: Path) -> None:
     """By arithmetic: half the bytes a page, so twice the pages less the null page."""
     model = ModelConfig.from_folder(tiny_dir)
-    wide = {"kv_memory_bytes": 17 * page_bytes(model, EngineConfig(page_size=4)), "page_size": 4}
+    wide = {
+        "kv_memory_bytes": 17 * page_bytes(model, EngineConfig(kv_dtype="bfloat16", page_size=4)),
+        "page_size": 4,
+    }
     narrow = wide | {"kv_dtype": "fp8_e4m3"}
     assert facts_of.facts(str(tiny_dir), wide).context_length == 16 * 4
     told = facts_of.facts(str(tiny_dir), narrow)
@@ -167,7 +177,7 @@ def test_answers_are_those_of_the_model_with_its_kv_rounded(
     prompts["again"] = prompts["r3"]
     again = drive(engine, ask("again", prompts["again"], 24))
     assert again.cached("again") == 60
-    llama = Llama(model, load(folder, model, torch.float32))
+    llama = Llama(model, load(Checkpoint(folder), model, torch.float32))
     for id, prompt in prompts.items():
         answer = (again if id == "again" else answers).tokens(id)
         text = torch.tensor([*prompt, *answer[:-1]])

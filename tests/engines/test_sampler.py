@@ -14,7 +14,7 @@ from engines.embedded.sampler import sample, uniform
 def draw(logits: torch.Tensor, count: int = 1, **sampling: float) -> list[int]:
     """`count` draws at successive positions."""
     chosen = Sampling(1, **sampling)  # type: ignore[arg-type]
-    tokens = [sample(logits[None], [chosen], [position])[0] for position in range(count)]
+    tokens = [sample(logits[None].numpy(), [chosen], [position])[0] for position in range(count)]
     return [token for token in tokens if token is not None]
 
 
@@ -24,7 +24,7 @@ def test_logits_that_are_not_finite_choose_no_token(temperature: float, number: 
     """Wherever they stand; the other rows choose as ever."""
     logits = torch.tensor([[0.0, 3.0, 2.9], [0.0, 3.0, 2.9], [number, 1.0, 2.0]])
     chosen = Sampling(1, temperature=temperature, top_p=0.1)
-    assert sample(logits, [chosen] * 3, [1, 2, 3]) == [1, 1, None]
+    assert sample(logits.numpy(), [chosen] * 3, [1, 2, 3]) == [1, 1, None]
 
 
 def test_temperature_zero_takes_the_highest_logit() -> None:
@@ -81,6 +81,6 @@ def test_rows_do_not_disturb_each_other() -> None:
     logits = torch.randn(4, 100, generator=generator)
     samplings = [Sampling(1, temperature=t, top_p=p, seed=9) for t, p in
                  [(0.0, 1.0), (1.0, 1.0), (2.0, 0.9), (0.5, 0.5)]]  # fmt: skip
-    together = sample(logits, samplings, [5, 6, 7, 8])
-    alone = [sample(logits[i : i + 1], [samplings[i]], [5 + i])[0] for i in range(4)]
+    together = sample(logits.numpy(), samplings, [5, 6, 7, 8])
+    alone = [sample(logits[i : i + 1].numpy(), [samplings[i]], [5 + i])[0] for i in range(4)]
     assert together == alone

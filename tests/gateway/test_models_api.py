@@ -73,6 +73,7 @@ async def test_the_whole_record_of_a_model(tmp_path: Path) -> None:
                 "files": {},
             },
             "quantization": "int4",
+            "backend": None,
             "dtype": None,
             "kv_dtype": None,
             "tokenizer": {"id": "there-bpe", "sha256": None},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engines.embedded.kv.cache import LAYOUT, TORCH_DTYPES, KvCache
+from engines.embedded.kv.bytes import PageBytes
 from engines.embedded.kv.memory import SharedMemory
 from engines.embedded.kv.scales import Scales
 
-__all__ = ["LAYOUT", "TORCH_DTYPES", "KvCache", "Scales", "SharedMemory"]
+__all__ = ["PageBytes", "Scales", "SharedMemory"]

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engines.embedded.checkpoint import Checkpoint
+from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
+
 
 @dataclass(frozen=True, slots=True)
 class Scales:
@@ -19,6 +22,21 @@ class Scales:
     def unit(cls, num_layers: int) -> Scales:
         """Values are stored as they are."""
         return cls((1.0,) * num_layers, (1.0,) * num_layers)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, model: ModelConfig, engine: EngineConfig) -> Scales:
+        """All 1, or those that were calibrated with the checkpoint: all of them or none."""
+        if engine.kv_scales == "unit":
+            return cls.unit(model.num_layers)
+        layers = [f"model.layers.{i}.self_attn" for i in range(model.num_layers)]
+        names = [f"{layer}.{of}" for of in ("k_proj.k_scale", "v_proj.v_scale") for layer in layers]
+        if missing := [name for name in names if name not in checkpoint]:
+            raise UnsupportedError(
+                f"the checkpoint has no KV scales: {', '.join(missing)} are missing; "
+                "option 'kv_scales' = \"unit\" needs none"
+            )
+        values = checkpoint.positive_numbers(names)
+        return cls(values[: model.num_layers], values[model.num_layers :])
 
     @property
     def digest(self) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from engines.embedded.kv import KvCache
+from engines.embedded.kv.cache import KvCache
 
 Ints = NDArray[np.int64]
 

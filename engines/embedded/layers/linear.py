@@ -8,15 +8,19 @@ from torch.nn.functional import linear
 
 
 class Linear:
-    """`x @ weight.T + bias` for a weight [out, in] and a bias [out], if any, that never change.
+    """`(x * factors) @ weight.T + bias` for a weight [out, in], and a bias [out] and factors [in]
+    if there are any, that never change.
 
     bf16 weights are laid out once in oneDNN's own order: plain `linear` does that on every call,
     which costs more than the product itself while few rows decode. Results are the same bits.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None = None, factors: Tensor | None = None
+    ) -> None:
         self.dtype = weight.dtype
         self._bias = bias
+        self._factors = factors
         self._is_packed = weight.dtype == torch.bfloat16 and _can_pack()
         self._weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight, None) if self._is_packed else weight
@@ -24,6 +28,8 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, in] -> [rows, out]."""
+        if self._factors is not None:
+            x = x * self._factors
         if not self._is_packed:
             return linear(x, self._weight, self._bias)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(

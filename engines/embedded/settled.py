@@ -1,0 +1,81 @@
+"""What "auto" means: options, a model and this installation -> options that leave nothing open.
+
+Cheap, and without torch: whoever tells what an engine will be asks here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from engines.embedded.config import AUTO, EngineConfig, UnsupportedError
+from engines.embedded.quantization import Quantization
+from engines.kernels import native
+
+NOT_BUILT = (
+    "the native kernels aren't built here: install a C++ compiler and Bulkhead anew (in a source "
+    "tree: make native)"
+)
+NO_TORCH = "torch isn't installed here: pip install 'bulkhead[torch]'"
+
+
+def settled_options(options: Mapping[str, Any], folder: Path) -> EngineConfig:
+    """The options of an engine on the model in `folder`, which may still be missing."""
+    return settled(EngineConfig.from_options(options), Quantization.of_folder(folder))
+
+
+def settled(
+    engine: EngineConfig, quantization: Quantization | None, *, has_torch: bool | None = None
+) -> EngineConfig:
+    """Raises UnsupportedError for what can't be had, saying what to do."""
+    kv_dtype = engine.kv_dtype
+    if kv_dtype == AUTO:
+        has_fp8 = quantization is not None and quantization.kv_cache == "FP8"
+        kv_dtype = "fp8_e4m3" if has_fp8 else "bfloat16"
+    if engine.kv_scales == "checkpoint" and kv_dtype != "fp8_e4m3":
+        raise UnsupportedError(f"option 'kv_scales' is for kv_dtype 'fp8_e4m3', not {kv_dtype!r}")
+    engine = replace(engine, kv_dtype=kv_dtype)
+    if has_torch is None:
+        has_torch = find_spec("torch") is not None
+    engine = replace(engine, backend=_backend(engine, has_torch))
+    is_int4 = quantization is not None and bool(quantization.weights)
+    return replace(
+        engine,
+        activations=_choice(engine, "activations", is_int4),
+        lm_head=_choice(engine, "lm_head", is_int4),
+    )
+
+
+def native_fault(engine: EngineConfig) -> str | None:
+    """Why these options are none of the native backend's; None if they are."""
+    if not native.HAS_MODEL:
+        return NOT_BUILT
+    if engine.dtype != "bfloat16":
+        return f"the native backend computes in bfloat16: 'dtype' is {engine.dtype!r}"
+    if engine.kv_dtype not in ("bfloat16", "fp8_e4m3"):
+        return f"the native backend has no pages of 'kv_dtype' {engine.kv_dtype!r}"
+    return None
+
+
+def _backend(engine: EngineConfig, has_torch: bool) -> str:
+    fault = None if engine.backend == "torch" else native_fault(engine)
+    if engine.backend == "native" and fault is not None:
+        raise UnsupportedError(f"option 'backend': {fault}")
+    if engine.backend != "torch" and fault is None:
+        return "native"
+    if has_torch:
+        return "torch"
+    raise UnsupportedError("; ".join(filter(None, [fault, NO_TORCH])))
+
+
+def _choice(engine: EngineConfig, name: str, is_int4: bool) -> str:
+    """ "int8" is for 4-bit models, and the native backend's alone."""
+    value: str = getattr(engine, name)
+    if value == "int8" and engine.backend != "native":
+        raise UnsupportedError(f"option {name!r} 'int8' is for backend 'native'")
+    if value != AUTO:
+        return value
+    return "int8" if is_int4 and engine.backend == "native" else "bfloat16"

@@ -1,0 +1,80 @@
+"""What "auto" means, for each kind of model and installation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engines.embedded.config import EngineConfig, UnsupportedError
+from engines.embedded.quantization import Quantization
+from engines.embedded.settled import settled
+from engines.kernels import native
+
+AWQ = Quantization("W4A16_AWQ", 64, "FP8", ("lm_head",))
+FP8_ONLY = Quantization("", 0, "FP8", ())
+
+
+@pytest.fixture(params=[True, False], ids=["built", "not built"])
+def is_built(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(native, "HAS_MODEL", request.param)
+    return bool(request.param)
+
+
+def of(
+    quantization: Quantization | None = None, *, has_torch: bool = True, **options: Any
+) -> tuple[str, str, str, str]:
+    engine = settled(EngineConfig.from_options(options), quantization, has_torch=has_torch)
+    return engine.backend, engine.kv_dtype, engine.activations, engine.lm_head
+
+
+def test_the_native_backend_is_taken_where_it_can_be(is_built: bool) -> None:
+    """With pages and products as the checkpoint was made for."""
+    native_or_torch = "native" if is_built else "torch"
+    eight = "int8" if is_built else "bfloat16"
+    assert of() == (native_or_torch, "bfloat16", "bfloat16", "bfloat16")
+    assert of(AWQ) == (native_or_torch, "fp8_e4m3", eight, eight)
+    assert of(FP8_ONLY) == (native_or_torch, "fp8_e4m3", "bfloat16", "bfloat16")
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float32"}, {"kv_dtype": "float32"}], ids=str)
+def test_what_it_can_t_compute_torch_does(is_built: bool, options: dict[str, Any]) -> None:
+    """Unless it was asked for by name."""
+    assert of(**options)[0] == "torch"
+    with pytest.raises(UnsupportedError, match="option 'backend': "):
+        of(backend="native", **options)
+
+
+def test_what_is_chosen_is_kept(is_built: bool) -> None:
+    """Whatever auto would have been."""
+    assert of(AWQ, backend="torch") == ("torch", "fp8_e4m3", "bfloat16", "bfloat16")
+    assert of(AWQ, kv_dtype="bfloat16")[1] == "bfloat16"
+    if is_built:
+        assert of(AWQ, activations="bfloat16", lm_head="bfloat16")[2:] == ("bfloat16", "bfloat16")
+        assert of(lm_head="int8")[3] == "int8"
+
+
+def test_what_is_missing_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How to get either backend."""
+    monkeypatch.setattr(native, "HAS_MODEL", False)
+    with pytest.raises(UnsupportedError, match=r"install a C\+\+ compiler.*; torch isn't"):
+        of(has_torch=False)
+    with pytest.raises(UnsupportedError, match=r"option 'backend': the native kernels aren't"):
+        of(backend="native")
+    with pytest.raises(UnsupportedError, match=r"^torch isn't installed.*bulkhead\[torch\]"):
+        of(has_torch=False, backend="torch")
+
+
+def test_torch_has_no_8_bit_products() -> None:
+    """Asked for, they are refused."""
+    for name in ("lm_head", "activations"):
+        asked: dict[str, Any] = {"backend": "torch", name: "int8"}
+        with pytest.raises(UnsupportedError, match=f"option '{name}' 'int8'"):
+            of(**asked)
+
+
+def test_scales_of_pages_need_fp8_pages() -> None:
+    """Known once the checkpoint is."""
+    assert of(AWQ, kv_scales="checkpoint")[1] == "fp8_e4m3"
+    with pytest.raises(UnsupportedError, match="'kv_scales' is for kv_dtype 'fp8_e4m3'"):
+        of(kv_scales="checkpoint")
