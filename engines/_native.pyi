@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -88,3 +90,89 @@ class PageCheck:
     ) -> None: ...
     def look(self, step: StepView, guard_writes: bool) -> tuple[int, bool]:
         """How many pages the step reads, and whether they and its slots are the rows' own."""
+
+def rms_norm(
+    isa: str,
+    x: NDArray[np.float32],
+    weight: NDArray[np.float32],
+    eps: float,
+    out: NDArray[np.float32],
+) -> None:
+    """Rows of x [rows, k] by the root of their mean square, times `weight` [k]."""
+
+def to_bf16(
+    isa: str, x: NDArray[np.float32], factors: NDArray[np.float32] | None, out: NDArray[np.uint16]
+) -> None:
+    """x [rows, k], times `factors` [k] if given, as the bits of bfloat16."""
+
+def to_int8(
+    isa: str,
+    x: NDArray[np.float32],
+    factors: NDArray[np.float32] | None,
+    out: NDArray[np.int8],
+    scales: NDArray[np.float32],
+    sums: NDArray[np.int32],
+) -> None:
+    """The same as int8; a scale and a sum of the int8 values for each 64 of k."""
+
+def swiglu(
+    isa: str, gate: NDArray[np.float32], up: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
+    """gate * sigmoid(gate) * up, all [rows, k]."""
+
+def rope(
+    isa: str, x: NDArray[np.float32], cos: NDArray[np.float32], sin: NDArray[np.float32]
+) -> None:
+    """Turns the heads of x [rows, heads, dim] in place; cos and sin [rows, dim / 2]."""
+
+def argmax(isa: str, x: NDArray[np.float32], out: NDArray[np.int32]) -> None:
+    """The first highest of each row of x [rows, n]; -1 if one is NaN or the highest infinite."""
+
+KV_LAYOUT: str
+"""Names how numbers lie in a page."""
+
+class PagedAttention:
+    """Attention over the pages in `memory`, a layer at a time. Raises ValueError for what is off.
+
+    `numbers`: bfloat16 or fp8_e4m3; scales: for each layer, 1 with bfloat16.
+    """
+
+    def __init__(
+        self,
+        isa: str,
+        memory: NDArray[np.uint8],
+        num_layers: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        numbers: str,
+        k_scales: Sequence[float],
+        v_scales: Sequence[float],
+    ) -> None: ...
+    def store(
+        self,
+        layer: int,
+        slots: NDArray[np.int64],
+        k: NDArray[np.float32],
+        v: NDArray[np.float32],
+    ) -> None:
+        """k and v [tokens, kv_heads, head_dim] at `slots` [tokens]."""
+
+    def attend(
+        self,
+        layer: int,
+        q: NDArray[np.float32],
+        pages: NDArray[np.int64],
+        context_len: int,
+        out: NDArray[np.float32],
+        split: bool = False,
+    ) -> None:
+        """A row's last queries, q and `out` [queries, heads, head_dim], over its block table.
+
+        `split`: one query, a segment of the context at a time, as threads share it.
+        """
+
+    def read_head(
+        self, page: int, layer: int, side: int, kv_head: int, out: NDArray[np.float32]
+    ) -> None:
+        """K (side 0) or V (1) of one page as [page_size, head_dim]."""

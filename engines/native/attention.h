@@ -14,13 +14,17 @@ namespace bulkhead {
 
 enum class KvNumbers { bf16, fp8_e4m3 };
 
+// Names how the numbers of a page lie in memory, for the keys of pages that outlive their process.
+inline constexpr const char* KV_LAYOUT = "page/layer/kv/head/native-1";
+
 // The memory of all pages: [page][layer][K, V][kv_head][page_size * head_dim]. How the numbers of
 // one head lie in its page_size * head_dim is the kernels' own: `read_head` undoes it.
+// page_size is a multiple of 2, head_dim of 16.
 struct KvPool {
   std::byte* data;
   int num_pages, num_layers, num_kv_heads, head_dim, page_size;
   KvNumbers numbers;
-  const float* k_scales;  // [layers] stored = value / scale; all 1 unless calibrated
+  const float* k_scales;  // [layers] stored = value / scale, for e4m3; all 1 unless calibrated
   const float* v_scales;
 
   size_t head_bytes() const {
@@ -39,6 +43,14 @@ struct AttentionRow {
   int context_len, query_len;
 };
 
+// A context is summed in segments of some pages, counted from position 0, whose results are merged
+// in their order. One call to `attend` does all that; or, so that threads may share a long context,
+// a call to `attend_segment` for each segment and then one to `merge`. Both give the same bits.
+int segment_tokens(const KvPool& pool);
+int num_segments(const KvPool& pool, int context_len);
+// Floats that one segment's result takes: a multiple of 16.
+size_t partial_floats(const KvPool& pool, int num_heads);
+
 struct AttentionKernels {
   // Stores k and v, each float32 [kv_heads, head_dim], at a slot (page * page_size + offset).
   // e4m3 saturates at +-448 (infinities too); NaN stays NaN.
@@ -49,11 +61,19 @@ struct AttentionKernels {
   void (*attend)(const KvPool& pool, int layer, int kv_head, const AttentionRow& row, int first,
                  int last, const float* q, int num_heads, ptrdiff_t ld, float* out, ptrdiff_t out_ld,
                  std::byte* scratch);
+  // What one query (`q` and `out` are its own, [heads, head_dim]) finds in one segment; `partial`
+  // holds partial_floats(), aligned to 64.
+  void (*attend_segment)(const KvPool& pool, int layer, int kv_head, const AttentionRow& row,
+                         int query, int segment, const float* q, int num_heads, float* partial,
+                         std::byte* scratch);
+  // Merges the results of a query's segments, which lie one behind the other. Overwrites them.
+  void (*merge)(const KvPool& pool, int layer, int kv_head, int segments, float* partials,
+                int num_heads, float* out);
   // One head of one page as float32 [page_size, head_dim], whatever its layout.
   void (*read_head)(const KvPool& pool, int64_t page, int layer, int side, int kv_head, float* out);
 };
 
-size_t attention_scratch(const KvPool& pool, int num_heads);
+size_t attention_scratch(const KvPool& pool, int num_heads);  // bytes
 const AttentionKernels& attention_kernels(Isa isa);
 
 }  // namespace bulkhead

@@ -1,0 +1,36 @@
+#include "attention.h"
+
+#include "attention_sizes.h"
+
+namespace bulkhead {
+
+extern const AttentionKernels ATTENTION_SCALAR;
+#ifdef BULKHEAD_X86
+extern const AttentionKernels ATTENTION_AVX2;
+#endif
+
+int segment_tokens(const KvPool& pool) { return PIECES * Sizes(pool, pool.num_kv_heads).tokens; }
+
+int num_segments(const KvPool& pool, int context_len) {
+  const int tokens = segment_tokens(pool);
+  return (context_len + tokens - 1) / tokens;
+}
+
+size_t partial_floats(const KvPool& pool, int num_heads) {
+  const Sizes sizes(pool, num_heads);
+  return sizes.sums_floats(sizes.group);
+}
+
+size_t attention_scratch(const KvPool& pool, int num_heads) {
+  return Room(Sizes(pool, num_heads), nullptr).end - static_cast<std::byte*>(nullptr);
+}
+
+const AttentionKernels& attention_kernels(Isa isa) {
+#ifdef BULKHEAD_X86
+  if (isa != Isa::scalar) return ATTENTION_AVX2;
+#endif
+  (void)isa;
+  return ATTENTION_SCALAR;
+}
+
+}  // namespace bulkhead

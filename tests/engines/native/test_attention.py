@@ -1,0 +1,295 @@
+"""Native attention over pages: near float64, and the same bits however a prompt is cut.
+
+The bound: values of size 1 are off by 2e-6 in float32 arithmetic, and by 2^-7 of the largest V
+where queries and weights are rounded to bfloat16 (AVX-512), on top of what pages round.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engines.kernels import attention as twin
+from engines.kernels.native import IS_BUILT, module
+
+pytestmark = pytest.mark.skipif(not IS_BUILT, reason="needs engines._native: make native")
+
+ISAS = module.isas() if IS_BUILT else []
+NUMBERS = ("bfloat16", "fp8_e4m3")
+BOUNDS = {"scalar": 4e-6, "avx2": 4e-6, "avx512": 2**-7}
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Shape:
+    heads: int
+    kv_heads: int
+    head_dim: int
+    page_size: int
+
+
+SHAPES = (
+    Shape(9, 3, 64, 16),
+    Shape(4, 2, 16, 4),
+    Shape(14, 2, 64, 16),
+    Shape(2, 2, 128, 16),
+    Shape(8, 1, 48, 6),
+    Shape(5, 1, 80, 2),
+    Shape(16, 2, 32, 40),
+    Shape(3, 3, 16, 160),
+)
+
+
+@dataclass
+class Row:
+    """One row's pages, its K and V, and queries at all its positions."""
+
+    shape: Shape
+    numbers: str
+    tokens: int
+    isa: str
+    scales: tuple[float, float] = (1.0, 1.0)
+    seed: int = 0
+    layer: int = 1
+    memory: NDArray[np.uint8] = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape, chance = self.shape, np.random.default_rng(self.seed)
+        num_pages = -(-self.tokens // shape.page_size)
+        self.pages: NDArray[np.int64] = chance.permutation(num_pages + 3)[:num_pages].astype(
+            np.int64
+        )
+        self.q, self.k, self.v = (
+            chance.standard_normal((self.tokens, heads, shape.head_dim), dtype=np.float32)
+            for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
+        )
+        self.q *= 2
+        width = 2 if self.numbers == "bfloat16" else 1
+        page = 2 * 2 * shape.kv_heads * shape.page_size * shape.head_dim * width
+        self.memory = np.full((num_pages + 3) * page, 0xFF, np.uint8)  # NaN, as either number
+        self.native = module.PagedAttention(
+            self.isa, self.memory, 2, shape.kv_heads, shape.head_dim, shape.page_size, self.numbers,
+            [1.0, self.scales[0]], [1.0, self.scales[1]],
+        )  # fmt: skip
+
+    def slots(self) -> NDArray[np.int64]:
+        offsets = np.arange(self.tokens)
+        size = self.shape.page_size
+        slots: NDArray[np.int64] = self.pages[offsets // size] * size + offsets % size
+        return slots
+
+    def store(self, first: int, last: int) -> None:
+        part = slice(first, last)
+        self.native.store(self.layer, self.slots()[part], self.k[part], self.v[part])
+
+    def attend(self, first: int, last: int, *, split: bool = False) -> Floats:
+        """Queries first..last-1 in one call, in a step that ends with the last of them."""
+        out = np.full_like(self.q[first:last], -1)
+        self.native.attend(self.layer, self.q[first:last], self.pages, last, out, split)
+        return out
+
+    def in_chunks(self, *cuts: int) -> Floats:
+        """A prompt as it is computed: each chunk is stored, and then attends."""
+        self.memory.fill(0xFF)
+        parts, edges = [], (0, *cuts, self.tokens)
+        for first, last in itertools.pairwise(edges):
+            self.store(first, last)
+            parts.append(self.attend(first, last))
+        return np.concatenate(parts)
+
+    def exact(self) -> Tensor:
+        """What the twin says in float64, of what pages make of K and V."""
+        stored = [
+            rounded(torch.from_numpy(side), self.numbers, scale)
+            for side, scale in zip((self.k, self.v), self.scales, strict=True)
+        ]
+        shape = self.shape
+        pages = torch.zeros(
+            len(self.pages), 2, shape.kv_heads, shape.page_size, shape.head_dim
+        ).double()
+        for token in range(self.tokens):
+            for side in range(2):
+                at = token // shape.page_size, side, slice(None), token % shape.page_size
+                pages[at] = stored[side][token]
+        table = torch.arange(len(self.pages))
+        return twin.attend(torch.from_numpy(self.q).double(), pages, table, self.tokens)
+
+
+def rounded(values: Tensor, numbers: str, scale: float) -> Tensor:
+    if numbers == "bfloat16":
+        return values.bfloat16().double()
+    return twin.to_e4m3(values, scale).double() * scale
+
+
+every_isa = pytest.mark.parametrize("isa", ISAS)
+every_numbers = pytest.mark.parametrize("numbers", NUMBERS)
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+@every_isa
+@every_numbers
+@every_shape
+def test_it_is_near_float64(shape: Shape, numbers: str, isa: str) -> None:
+    scales = (0.375, 1.875) if numbers == "fp8_e4m3" else (1.0, 1.0)
+    row = Row(shape, numbers, 301, isa, scales)
+    found, exact = row.in_chunks(), row.exact()
+    largest = np.abs(row.v).max()
+    np.testing.assert_allclose(found, exact, rtol=0, atol=BOUNDS[isa] * largest)
+
+
+@every_isa
+@every_numbers
+@every_shape
+def test_a_prompt_is_the_same_bits_in_any_cut(shape: Shape, numbers: str, isa: str) -> None:
+    row = Row(shape, numbers, 277, isa)
+    whole = row.in_chunks()
+    same_bits(row.in_chunks(*range(1, 277)), whole)  # decoded one by one
+    same_bits(row.in_chunks(1, 2, 5, 18, 49, 127, 130, 201), whole)
+    for token in (0, 1, 127, 128, 255, 256, 276):
+        same_bits(row.attend(token, token + 1, split=True), whole[token : token + 1])
+
+
+@every_isa
+@given(cuts=st.sets(st.integers(1, 698), max_size=12), numbers=st.sampled_from(NUMBERS))
+@settings(max_examples=15, deadline=None)
+def test_a_long_prompt_is_the_same_bits_in_any_cut(cuts: set[int], numbers: str, isa: str) -> None:
+    row = Row(SHAPES[0], numbers, 699, isa)
+    whole = row.in_chunks()
+    same_bits(row.in_chunks(*sorted(cuts)), whole)
+    same_bits(row.attend(698, 699), whole[698:])
+    same_bits(row.attend(698, 699, split=True), whole[698:])
+
+
+@every_isa
+@every_numbers
+@pytest.mark.parametrize("side", ["q", "k", "v"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_reaches_later_tokens_only(
+    bad: float, side: str, numbers: str, isa: str
+) -> None:
+    row = Row(SHAPES[0], numbers, 150, isa)
+    sound = row.in_chunks()
+    getattr(row, side)[77, :, 5] = bad
+    found = row.in_chunks()
+    same_bits(row.in_chunks(*range(1, 150)), found)
+    same_bits(found[:77], sound[:77])
+    if side == "q":
+        assert np.isnan(found[77]).all()
+        same_bits(found[78:], sound[78:])
+    elif np.isnan(bad):
+        assert np.isnan(found[77:, :, 5]).all()
+
+
+@every_isa
+@every_numbers
+def test_pages_are_written_as_torch_rounds(numbers: str, isa: str) -> None:
+    third = float(np.float32(1 / 3))
+    scales = (1.0, third) if numbers == "fp8_e4m3" else (1.0, 1.0)
+    row = Row(Shape(4, 2, 64, 16), numbers, 160, isa, scales)
+    row.k[:] = of_all_sizes().reshape(row.k.shape)
+    row.v[:] = np.flip(row.k)
+    row.store(0, row.tokens)
+    page = np.empty((16, 64), np.float32)
+    for index, number in enumerate(row.pages):
+        for side, (values, scale) in enumerate(zip((row.k, row.v), row.scales, strict=True)):
+            for head in range(2):
+                row.native.read_head(int(number), 1, side, head, page)
+                tokens = torch.from_numpy(values[index * 16 : index * 16 + 16, head].copy())
+                expected = rounded(tokens, numbers, scale).float()
+                np.testing.assert_array_equal(page, expected)
+
+
+def of_all_sizes() -> Floats:
+    """Every e4m3 number, what is between two of them, a little more and less, and what is odd."""
+    codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().numpy()
+    positive = np.sort(codes[codes >= 0])
+    halves = (positive[1:] + positive[:-1]) / 2
+    near = [np.nextafter(halves, limit, dtype=np.float32) for limit in (-np.inf, np.inf)]
+    odd = [449, 463.9, 464, 465, 480, 1e30, np.inf, np.nan, 1e-40, 2**-10, 2**-11, 0]
+    some = np.concatenate((positive, halves, *near, np.array(odd, np.float32)))
+    both = np.concatenate((some, -some)).astype(np.float32)
+    rest = np.random.default_rng(0).standard_normal(160 * 2 * 64 - len(both), dtype=np.float32)
+    return np.concatenate((both, rest * 20))
+
+
+@every_isa
+@every_numbers
+@every_shape
+def test_a_store_touches_its_slots_alone(shape: Shape, numbers: str, isa: str) -> None:
+    row = Row(shape, numbers, 3 * shape.page_size, isa)
+    row.memory[:] = np.random.default_rng(0).integers(0, 256, row.memory.size)
+    before = row.memory.copy()
+    row.store(1, 2)
+    line = shape.head_dim * (2 if numbers == "bfloat16" else 1)
+    assert np.count_nonzero(before != row.memory) <= 2 * shape.kv_heads * line
+    page = before.size // 6  # 3 of its own, 3 of nobody
+    at = int(row.pages[0]) * page
+    assert (before[:at] == row.memory[:at]).all()
+    assert (before[at + page :] == row.memory[at + page :]).all()
+    found = np.empty((shape.page_size, shape.head_dim), np.float32)
+    row.native.read_head(int(row.pages[0]), 1, 0, shape.kv_heads - 1, found)
+    expected = rounded(torch.from_numpy(row.k[1, -1]), numbers, 1.0)
+    np.testing.assert_array_equal(found[1], expected.float())
+
+
+@every_isa
+@every_numbers
+def test_what_others_hold_is_no_part_of_it(numbers: str, isa: str) -> None:
+    row = Row(SHAPES[0], numbers, 90, isa)
+    alone = row.in_chunks()
+    taken = set(row.slots().tolist())
+    for slot in set(range(9 * 16)) - taken:
+        k = np.full((1, 3, 64), 7.0, np.float32)
+        row.native.store(1, np.array([slot]), k, k)
+    row.native.store(0, row.slots(), row.k * 3, row.v * 3)  # another layer
+    same_bits(row.attend(0, 90), alone)
+
+
+@every_isa
+def test_large_scores_stay_finite(isa: str) -> None:
+    row = Row(SHAPES[0], "bfloat16", 200, isa)
+    row.q *= 300
+    found, exact = row.in_chunks(), row.exact()
+    assert np.isfinite(found).all()
+    if isa != "avx512":  # there the rounding of q moves such scores by more than 1
+        np.testing.assert_allclose(found, exact, rtol=0, atol=2e-3)
+
+
+def test_what_is_off_is_told() -> None:
+    row = Row(SHAPES[0], "bfloat16", 20, "scalar")
+    out = np.empty_like(row.q)
+    for call, message in (
+        (lambda: row.native.attend(2, row.q, row.pages, 20, out), "no layer 2"),
+        (lambda: row.native.attend(0, row.q, row.pages, 33, out), "enough for context_len"),
+        (lambda: row.native.attend(0, row.q, row.pages, 19, out), "the number of queries"),
+        (lambda: row.native.attend(0, row.q, row.pages + 5, 20, out), "no page"),
+        (lambda: row.native.attend(0, row.q[:, :4].copy(), row.pages, 20, out), "kv heads"),
+        (lambda: row.native.store(0, row.slots() - 999, row.k, row.v), "past the pages"),
+        (lambda: row.native.store(0, row.slots(), row.k[:3], row.v), "k: "),
+        (lambda: made(page_size=3), "multiple of 2"),
+        (lambda: made(head_dim=24), "multiple of 16"),
+        (lambda: made(numbers="int4"), "int4"),
+        (lambda: made(memory=np.zeros(1000, np.uint8)), "whole pages"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def made(**changes: Any) -> Any:
+    options: dict[str, Any] = {
+        "isa": "scalar", "memory": np.zeros(1 << 14, np.uint8), "num_layers": 1, "num_kv_heads": 1,
+        "head_dim": 16, "page_size": 4, "numbers": "bfloat16", "k_scales": [1], "v_scales": [1],
+    }  # fmt: skip
+    return module.PagedAttention(**options | changes)
+
+
+def same_bits(found: Floats, expected: Floats) -> None:
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
