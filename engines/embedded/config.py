@@ -105,7 +105,7 @@ class EngineConfig:
     max_batch_tokens: int = 512  # the budget of one step
     max_running: int = 64  # seqs
     max_context: int = 0  # tokens; 0 means the model's own limit
-    threads: int = 1  # of the matrix work; more spin or sleep at barriers, see decision 8
+    threads: int = 0  # 0 means as many as there are cores for; torch's is 1, see decision 8
     integrity: str = "enforce"
     overlap: bool = True  # prepare the next step while one runs
     prefix_cache: bool = True
@@ -185,7 +185,7 @@ def _fault(name: str, value: object, kinds: Mapping[str, type]) -> str | None:
     if isinstance(value, list) and not all(isinstance(text, str) and text for text in value):
         return f"option {name!r} must be a list of texts, none of them empty"
     if isinstance(value, int) and value < (
-        0 if name in ("max_context", "overlap", "prefix_cache") else 1
+        0 if name in ("max_context", "overlap", "prefix_cache", "threads") else 1
     ):
         return f"option {name!r} is too small: {value}"
     if name in CHOICES and value not in CHOICES[name]:

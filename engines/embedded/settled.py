@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.embedded.config import AUTO, EngineConfig, UnsupportedError
+from engines.embedded.cores import num_threads
 from engines.embedded.quantization import Quantization
 from engines.kernels import native
 
@@ -41,6 +42,7 @@ def settled(
     if has_torch is None:
         has_torch = find_spec("torch") is not None
     engine = replace(engine, backend=_backend(engine, has_torch))
+    engine = replace(engine, threads=_threads(engine))
     is_int4 = quantization is not None and bool(quantization.weights)
     return replace(
         engine,
@@ -69,6 +71,11 @@ def _backend(engine: EngineConfig, has_torch: bool) -> str:
     if has_torch:
         return "torch"
     raise UnsupportedError("; ".join(filter(None, [fault, NO_TORCH])))
+
+
+def _threads(engine: EngineConfig) -> int:
+    """Never more than there are cores for. Those of torch wait for each other at barriers."""
+    return 1 if engine.backend == "torch" and not engine.threads else num_threads(engine.threads)
 
 
 def _choice(engine: EngineConfig, name: str, is_int4: bool) -> str:

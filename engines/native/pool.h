@@ -1,14 +1,16 @@
 // A few threads that share out the items of one piece of work.
 //
 // Items are claimed one by one, not dealt out beforehand: a thread that the system has taken off
-// its core delays the item it holds, and nobody else's. Waiting spins for some microseconds and
-// then sleeps, so that a neighbour on the same cores gets its turn.
+// its core delays the item it holds, and nobody else's. A piece has ended when its items have:
+// nobody waits for a thread that sleeps or was not let run in time to claim one. Waiting spins for
+// some microseconds and then sleeps, so that a neighbour on the same cores gets its turn.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace bulkhead {
@@ -22,33 +24,43 @@ class Pool {
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls body(item, thread) for each item of 0..num_items-1, from any thread, and returns when all
-  // have ended. `body` must not throw. One caller at a time.
+  // Calls body(item, thread) once for each item of 0..num_items-1, from any thread, and returns
+  // when all have ended. A `body` that throws ends the process. One caller at a time.
   template <class Body>
   void run(int num_items, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    const Work work = [](void* closure, int item, int thread) noexcept {
+      (*static_cast<Plain*>(closure))(item, thread);
+    };
+    void* closure = const_cast<void*>(static_cast<const void*>(std::addressof(body)));
     if (threads_.empty() || num_items <= 1) {
-      for (int item = 0; item < num_items; ++item) body(item, 0);
+      for (int item = 0; item < num_items; ++item) work(closure, item, 0);
       return;
     }
-    using Plain = std::remove_reference_t<Body>;
-    work_ = [](void* closure, int item, int thread) { (*static_cast<Plain*>(closure))(item, thread); };
-    closure_ = const_cast<void*>(static_cast<const void*>(&body));
+    work_ = work;
+    closure_ = closure;
     share_out(num_items);
   }
 
  private:
-  using Work = void (*)(void* closure, int item, int thread);
+  using Work = void (*)(void* closure, int item, int thread) noexcept;
 
   void share_out(int num_items);
   void serve(int thread);
-  void claim(int thread);
+  int claim_all(int thread);
+  bool claim_one(int& item);
 
+  // Of the piece at hand. Only a thread that holds one of its items may read them: until that item
+  // has ended they stay as they are.
   Work work_ = nullptr;
   void* closure_ = nullptr;
   int num_items_ = 0;
-  alignas(64) std::atomic<int> next_item_{0};
-  alignas(64) std::atomic<int> num_busy_{0};     // threads that may still hold an item
-  alignas(64) std::atomic<uint32_t> round_{0};   // rises with each piece of work
+
+  // The round in the upper half, how many of its items nobody has claimed in the lower. In one
+  // word, so that who comes late, with an older round in hand, can't claim from a newer one.
+  alignas(64) std::atomic<uint64_t> unclaimed_{0};
+  alignas(64) std::atomic<int> num_running_{0};  // items of this round that have not ended
+  alignas(64) std::atomic<uint32_t> round_{0};   // rises with each piece; threads sleep on it
   std::atomic<bool> is_closing_{false};
   std::vector<std::thread> threads_;
 };

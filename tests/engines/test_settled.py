@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engines.embedded import cores
 from engines.embedded.config import EngineConfig, UnsupportedError
 from engines.embedded.quantization import Quantization
 from engines.embedded.settled import settled
@@ -78,3 +79,21 @@ def test_scales_of_pages_need_fp8_pages() -> None:
     assert of(AWQ, kv_scales="checkpoint")[1] == "fp8_e4m3"
     with pytest.raises(UnsupportedError, match="'kv_scales' is for kv_dtype 'fp8_e4m3'"):
         of(kv_scales="checkpoint")
+
+
+def test_threads_are_as_many_as_there_are_cores_for(
+    is_built: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's are one unless told: they wait for each other at barriers."""
+
+    def threads(**options: Any) -> int:
+        return settled(EngineConfig.from_options(options), None, has_torch=True).threads
+
+    monkeypatch.setattr(cores, "usable_cores", lambda: 3)
+    assert threads(backend="torch") == 1
+    assert threads() == (3 if is_built else 1)
+    for backend in ("torch", "native") if is_built else ("torch",):
+        assert threads(backend=backend, threads=2) == 2
+        assert threads(backend=backend, threads=8) == 3
+    with pytest.raises(UnsupportedError, match="'threads' is too small"):
+        threads(threads=-1)
