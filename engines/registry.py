@@ -12,6 +12,7 @@ from typing import Any
 
 from engines.api import Engine, EngineFacts, EngineSpec, FaultKind
 
+Tell = Callable[[str, int, int], None]  # a stage, how much of it is done, and of how much
 FACTORIES = {
     "embedded": "engines.embedded.engine:create",
     "fake": "engines.fake:create",
@@ -33,6 +34,9 @@ INJECTORS = {
 }
 FAULT_KINDS = {
     "embedded": "engines.embedded.faults:kinds",
+}
+EVALUATORS = {
+    "embedded": "engines.embedded.evaluation.evaluate:evaluate",
 }
 
 
@@ -75,6 +79,15 @@ def fault_kinds(name: str) -> list[FaultKind]:
         return []
     kinds: Callable[[], list[FaultKind]] = _named(FAULT_KINDS[name])
     return kinds()
+
+
+def evaluator(name: str) -> Callable[[Mapping[str, Any], Tell], dict[str, Any]]:
+    """What compares the kinds of weights and KV that an engine can serve.
+
+    Raises KeyError for an engine that has none.
+    """
+    found: Callable[[Mapping[str, Any], Tell], dict[str, Any]] = _named(EVALUATORS[name])
+    return found
 
 
 def _named(text: str) -> Any:

@@ -42,13 +42,17 @@ class _Fetched(Struct):
 def ensure(settings: Settings) -> None:
     """Fetch what is missing, telling its progress on stderr. Raises WeightsUnavailable."""
     for model in settings.file.models:
-        if model.engine != "embedded":
-            continue
-        place = folder(settings, model)
-        if model.source:
-            _fetch(model, place)
-        elif not (place / "config.json").is_file():
-            raise WeightsUnavailable(f"{model.id}: {place} holds no config.json")
+        if model.engine == "embedded":
+            ensure_of(settings, model)
+
+
+def ensure_of(settings: Settings, model: ModelSettings) -> None:
+    """The same for one model that has weights."""
+    place = folder(settings, model)
+    if model.source:
+        _fetch(model, place)
+    elif not (place / "config.json").is_file():
+        raise WeightsUnavailable(f"{model.id}: {place} holds no config.json")
 
 
 def _fetch(model: ModelSettings, place: Path) -> None:

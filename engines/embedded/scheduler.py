@@ -29,7 +29,7 @@ class Scheduler:
         self._tables = tables
         self._max_batch_tokens = max_batch_tokens
         self._max_running = max_running
-        self._eos_token_ids = eos_token_ids
+        self.eos_token_ids = eos_token_ids
 
     def add(self, seq: Seq) -> None:
         """Queue a seq behind all others."""
@@ -69,7 +69,7 @@ class Scheduler:
         if token_id is not None:
             seq.num_choosing -= 1
             seq.tokens.append(token_id)
-            if token_id in self._eos_token_ids:
+            if token_id in self.eos_token_ids:
                 self._end(seq, FinishReason.STOP)
             elif len(seq.tokens) == seq.max_len:
                 self._end(seq, FinishReason.LENGTH)

@@ -13,6 +13,7 @@ MODULES = {
     **dict.fromkeys(("dev", "serve", "gateway", "node"), "serving"),
     **dict.fromkeys(("deploy", "rollback"), "deploy"),
     **dict.fromkeys(("tenants", "keys"), "accounts"),
+    "eval": "evaluating",
     **{
         name: name
         for name in (

@@ -19,6 +19,7 @@ from gateway.admin.key import BadAdminKey, NoAdminKey
 from gateway.backups.archive import BackupError
 from gateway.backups.restore import RestoreRefused
 from gateway.cli import signals
+from gateway.evaluation.child import EvaluationFailed
 from gateway.processes.workers import GatewayFailed
 from gateway.root import RootSecretLost
 from gateway.store.connection import DATABASE, of_the_file, open_for_writing
@@ -98,6 +99,7 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     NeedsRestart: Exit.FAILED,
     NotApplied: Exit.FAILED,
     BackupError: Exit.FAILED,
+    EvaluationFailed: Exit.FAILED,
     RestoreRefused: Exit.FAILED,
     OSError: Exit.FAILED,
 }

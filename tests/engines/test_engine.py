@@ -210,7 +210,7 @@ def test_the_end_token_is_reported_with_stop(make_tiny: EngineFactory) -> None:
     """Declare the token that the model will choose third to be the end: two are answered before."""
     engine = make_tiny()
     answer = drive(engine, ask("x", PROMPTS["r8"], 6)).tokens("x")
-    engine.scheduler._eos_token_ids = frozenset([answer[2]])
+    engine.scheduler.eos_token_ids = frozenset([answer[2]])
     again = drive(engine, ask("y", PROMPTS["r8"], 6))
     expected = answer[: answer.index(answer[2]) + 1]
     assert again.tokens("y") == expected

@@ -115,10 +115,10 @@ def test_an_end_at_any_place_of_a_page_caches_only_what_was_told(
     """A step after the end token is computed in vain; a next turn of the chat goes on rightly."""
     engine = make_tiny()
     whole = drive(make_tiny(), ask("x", PROMPT, 12)).tokens("x")
-    engine.scheduler._eos_token_ids = frozenset([whole[length - 1]])
+    engine.scheduler.eos_token_ids = frozenset([whole[length - 1]])
     told = drive(engine, ask("first", PROMPT, 12)).tokens("first")
     assert told == whole[: whole.index(whole[length - 1]) + 1]
-    engine.scheduler._eos_token_ids = frozenset()
+    engine.scheduler.eos_token_ids = frozenset()
     turn = [*PROMPT, *told, *random_prompt(5, 9)]
     answers = drive(engine, ask("next", turn, 6))
     assert answers.cached("next") == (len(PROMPT) + len(told) - 1) // 4 * 4

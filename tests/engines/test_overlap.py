@@ -138,7 +138,7 @@ def test_an_ended_request_is_computed_in_vain_once(make_tiny: EngineFactory) -> 
     """Its end token came while the next step was on its way already: nothing of that is told."""
     engine = make_tiny(prefix_cache=False)
     answer = drive(engine, ask("x", random_prompt(8, 8), 6)).tokens("x")
-    engine.scheduler._eos_token_ids = frozenset([answer[2]])
+    engine.scheduler.eos_token_ids = frozenset([answer[2]])
     steps, written = engine.stats().steps, engine.stats().output_tokens
     again = drive(engine, ask("y", random_prompt(8, 8), 6))
     assert again.tokens("y") == answer[: answer.index(answer[2]) + 1]

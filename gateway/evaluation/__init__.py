@@ -1,0 +1,1 @@
+"""`bulkhead eval`: a process that compares kinds of weights and KV, and what its figures cost."""
