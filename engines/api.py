@@ -103,6 +103,8 @@ class Stats:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    drafted_tokens: int = 0  # guesses that were computed, see the option `speculation`
+    accepted_tokens: int = 0  # of them, those that were right: they are output tokens, too
     aborted: int = 0
     pages: Mapping[str, int] = field(default_factory=dict)  # state -> count
     preempted: int = 0

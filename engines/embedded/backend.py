@@ -27,10 +27,12 @@ OPENERS = {
 class Runner(Protocol):
     """The model over its pages."""
 
-    def run(self, batch: Batch) -> dict[int, int]:
-        """Write the batch's KV and return row -> next token, for rows that reach their newest.
+    def run(self, batch: Batch) -> dict[int, tuple[int, ...]]:
+        """Write the batch's KV; row -> the model's choices, for rows that reach their newest token.
 
-        A row whose logits aren't finite has none: its numbers are broken, and nobody else's are.
+        One choice after each of the row's last `chunk.num_choices` tokens (`batch.choice_tokens`),
+        in order: one token, or one more for each draft. They end before the first whose logits
+        aren't finite; a row that has none isn't named: its numbers are broken, nobody else's are.
         """
         ...
 

@@ -81,6 +81,20 @@ class Batch:
             self.copy_domains,
         )
 
+    @property
+    def choice_rows(self) -> Ints:
+        """[choices] the row of each token after which the model's choice is asked, in order."""
+        num_choices = [chunk.num_choices for chunk in self.chunks]
+        return np.repeat(np.arange(len(self.chunks)), num_choices)
+
+    @property
+    def choice_tokens(self) -> Ints:
+        """[choices] index of each such token: the last ones of its row, mostly one."""
+        rows = self.choice_rows
+        ends = np.cumsum(np.bincount(rows, minlength=len(self.chunks)))
+        tokens: Ints = self.last_tokens[rows] + np.arange(len(rows)) - (ends - 1)[rows]
+        return tokens
+
     def copy_targets(self, page_size: int) -> Ints:
         """[copies] the page copied to: the one that the row's first token is written to.
 
@@ -196,5 +210,6 @@ def _input_ids(rows: Sequence[Chunk]) -> Ints:
     for chunk in rows:
         known = chunk.seq.tokens[chunk.start : chunk.context_len]
         ids += known
-        ids += [UNKNOWN] * (chunk.num_tokens - len(known))
+        ids += [UNKNOWN] * (chunk.num_tokens - len(known) - len(chunk.drafts))
+        ids += chunk.drafts
     return _ints(ids)

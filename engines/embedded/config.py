@@ -108,6 +108,7 @@ class EngineConfig:
     threads: int = 0  # 0 means as many as there are cores for; torch's is 1, see decision 8
     integrity: str = "enforce"
     overlap: bool = True  # prepare the next step while one runs
+    speculation: int = 0  # drafts a step that a greedy request may have computed; 0 for none
     prefix_cache: bool = True
     packed_folder: str = ""  # where packed weights are kept; "" means the model's own folder
     public_prompts: Sequence[str] = ()  # system prompts whose pages all tenants share
@@ -166,6 +167,9 @@ def option_faults(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 PAIR = ("max_running", "max_batch_tokens")
+OPTIONAL = ("max_context", "overlap", "speculation", "prefix_cache", "threads")
+LEAST = dict.fromkeys(OPTIONAL, 0)  # else 1
+MOST = {"speculation": 16}
 CHOICES = {
     "backend": (AUTO, *BACKENDS),
     "dtype": tuple(DTYPES),
@@ -184,12 +188,18 @@ def _fault(name: str, value: object, kinds: Mapping[str, type]) -> str | None:
         return f"option {name!r} must be {kinds[name].__name__}, not {value!r}"
     if isinstance(value, list) and not all(isinstance(text, str) and text for text in value):
         return f"option {name!r} must be a list of texts, none of them empty"
-    if isinstance(value, int) and value < (
-        0 if name in ("max_context", "overlap", "prefix_cache", "threads") else 1
-    ):
-        return f"option {name!r} is too small: {value}"
+    if isinstance(value, int):
+        return _size_fault(name, value)
     if name in CHOICES and value not in CHOICES[name]:
         return f"option {name!r} must be one of {', '.join(CHOICES[name])}, not {value!r}"
+    return None
+
+
+def _size_fault(name: str, value: int) -> str | None:
+    if value < LEAST.get(name, 1):
+        return f"option {name!r} is too small: {value}"
+    if value > MOST.get(name, value):
+        return f"option {name!r} may not exceed {MOST[name]}"
     return None
 
 

@@ -86,6 +86,7 @@ class EmbeddedEngine:
         self._public = PublicPrompts.declared(config.public_prompts, tokenizer, config.page_size)
         self._vocab_size = model.vocab_size
         self._page_size = config.page_size
+        self._most_drafts = config.speculation
         self.pool = tables.pool
         self.tables = tables
         self.scheduler = Scheduler(
@@ -118,7 +119,7 @@ class EmbeddedEngine:
         if request.id in self._seqs:
             raise RequestRefused(f"request id {request.id!r} is in use")
         refuse_unfit(request, self._vocab_size, self.max_context_tokens)
-        seq = Seq.of(request, self._public.num_pages(request.prompt))
+        seq = Seq.of(request, self._public.num_pages(request.prompt), self._most_drafts)
         self._seqs[request.id] = seq
         self.scheduler.add(seq)
 
@@ -147,7 +148,7 @@ class EmbeddedEngine:
 
     def _step(self) -> list[Output]:
         """Prepare and launch the next step while the last one runs; then land that one."""
-        while len(self._flights) < 1 + self.overlaps and self._launch():
+        while self._may_launch() and self._launch():
             pass
         if not self._flights:
             time.sleep(TRANSFER_POLL_S)
@@ -163,6 +164,12 @@ class EmbeddedEngine:
             self._count(integrity_aborts=1)
             self.incidents.retire("quarantined pages leave no room for a request that once fitted")
         return [Output(seq.request.id, finish=seq.finish, error=seq.error) for seq in given_up]
+
+    def _may_launch(self) -> bool:
+        """Whether to lay out a step now: the first one at once, the next unless drafts need it."""
+        if not self._flights:
+            return True
+        return len(self._flights) < 1 + self.overlaps and not self.scheduler.should_wait()
 
     def _launch(self) -> bool:
         """Send the next step on its way. False if there's nothing to compute."""
@@ -185,9 +192,10 @@ class EmbeddedEngine:
         num_checked = self.verifier.num_checked("after") - before
         self.verifier.assert_covered(landed.batch, landed.num_checked, num_checked)
         self._stop_broken(flight.number, landed)
-        fresh = {chunk.seq: token for chunk, token in landed.tokens.items() if chunk.is_live}
+        fresh: dict[Seq, tuple[int, ...]] = {}
         for chunk in landed.batch.chunks:
-            self.scheduler.commit(chunk, fresh.get(chunk.seq))
+            if told := self.scheduler.commit(chunk, landed.tokens.get(chunk, ())):
+                fresh[chunk.seq] = told
         return self._report(flight.batch.chunks, fresh)
 
     def _judge(self, step: int, mismatches: list[Mismatch], ran: Batch | None = None) -> None:
@@ -221,7 +229,7 @@ class EmbeddedEngine:
         else:
             self._count(integrity_aborts=1, integrity_aborts_streamed=int(streamed))
 
-    def _report(self, chunks: list[Chunk], fresh: dict[Seq, int]) -> list[Output]:
+    def _report(self, chunks: list[Chunk], fresh: dict[Seq, tuple[int, ...]]) -> list[Output]:
         """One output for each seq of the step that has news."""
         seqs = [chunk.seq for chunk in chunks]
         # One that has just failed a check or given way is told, and counted, when it comes back.
@@ -230,7 +238,7 @@ class EmbeddedEngine:
             steps=1,
             prompt_tokens=sum(seq.prompt_len for seq in begun if not seq.is_counted),
             cached_tokens=sum(seq.num_cached for seq in begun),
-            output_tokens=len(fresh),
+            output_tokens=sum(map(len, fresh.values())),
         )
         for seq in begun:
             seq.is_counted = seq.is_told = True
@@ -242,7 +250,7 @@ class EmbeddedEngine:
                 del self._seqs[seq.request.id]
             output = Output(
                 request_id=seq.request.id,
-                token_ids=(fresh[seq],) if seq in fresh else (),
+                token_ids=fresh.get(seq, ()),
                 finish=seq.finish,
                 cached_tokens=seq.num_cached if seq in begun else None,
                 error=seq.error,
@@ -269,6 +277,8 @@ class EmbeddedEngine:
             waiting=len(self.scheduler.waiting),
             running=len(self.scheduler.running),
             preempted=self.scheduler.num_preempted,
+            drafted_tokens=self.scheduler.num_drafted,
+            accepted_tokens=self.scheduler.num_accepted,
             pages=self.pool.count(),
             tag_pages_checked=self.verifier.pages_checked,
             tag_check_s=sum(phase.seconds for phase in checked),

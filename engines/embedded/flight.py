@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engines.embedded.batch import Batch
+from engines.embedded.drafts import accepted
 from engines.embedded.seq import Chunk, Seq
 from engines.embedded.verify import Mismatch, Verifier
 
@@ -22,7 +23,7 @@ Point = Callable[[str, Batch], None]  # at "launched", "checked", "computed", in
 class Model(Protocol):
     """What computes a step."""
 
-    def run(self, batch: Batch) -> dict[int, int]: ...
+    def run(self, batch: Batch) -> dict[int, tuple[int, ...]]: ...  # see backend.Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Landed:
     """What became of a step: what was computed, the tokens of its rows, and what was not to be."""
 
     batch: Batch
-    tokens: dict[Chunk, int]
+    tokens: dict[Chunk, tuple[int, ...]]
     mismatches: list[Mismatch]
     num_checked: int  # pages, before the forward pass
 
@@ -79,11 +80,12 @@ class Runway:
         batch, mismatches, num_checked = self._verifier.screen(batch)
         self._stopped = _serials(laid_out) - _serials(batch)
         self.at("checked", batch)
-        tokens = self._model.run(batch) if batch.chunks else {}
+        choices = self._model.run(batch) if batch.chunks else {}
         self.at("computed", batch)
-        by_chunk = {batch.chunks[row]: token for row, token in tokens.items()}
-        self._chosen = {chunk.seq: token for chunk, token in by_chunk.items()}
-        return Landed(batch, by_chunk, mismatches, num_checked)
+        by_chunk = {batch.chunks[row]: of_row for row, of_row in choices.items()}
+        tokens = {chunk: accepted(chunk.drafts, of_row) for chunk, of_row in by_chunk.items()}
+        self._chosen = {chunk.seq: of_row[-1] for chunk, of_row in tokens.items()}
+        return Landed(batch, tokens, mismatches, num_checked)
 
     def _continued(self, batch: Batch) -> Batch:
         """With what the last step chose, and without rows that would go on from what it stopped."""

@@ -14,7 +14,7 @@ from engines.embedded.batch import Batch, Ints
 from engines.embedded.kv.cache import KvCache
 from engines.embedded.layers.attention import PagedAttention
 from engines.embedded.models.llama import Llama
-from engines.embedded.sampler import sample
+from engines.embedded.sampler import choices
 
 
 class Runner:
@@ -26,17 +26,14 @@ class Runner:
         self._page_size = page_size
 
     @torch.inference_mode()
-    def run(self, batch: Batch) -> dict[int, int]:
+    def run(self, batch: Batch) -> dict[int, tuple[int, ...]]:
         """See backend.Runner."""
         hidden = self._hidden(batch)
-        rows = [row for row, chunk in enumerate(batch.chunks) if chunk.samples]
-        if not rows:
+        tokens = batch.choice_tokens
+        if not len(tokens):
             return {}
-        logits = self._model.logits(hidden[batch.last_tokens[rows]])
-        samplings = [batch.chunks[row].seq.request.sampling for row in rows]
-        positions = [int(batch.context_lens[row]) for row in rows]
-        tokens = sample(logits.numpy(), samplings, positions)
-        return {row: token for row, token in zip(rows, tokens, strict=True) if token is not None}
+        logits = self._model.logits(hidden[torch.from_numpy(tokens)])
+        return choices(batch, logits.numpy())
 
     @torch.inference_mode()
     def logits(self, batch: Batch, tokens: Ints) -> NDArray[np.float32]:

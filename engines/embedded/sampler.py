@@ -13,10 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.api import Sampling
+from engines.embedded.batch import Batch
 
 Floats = NDArray[np.floating]
 
 COLDEST = 1e-6  # below, float32 would overflow; the highest logit wins anyway
+
+
+def choices(batch: Batch, logits: Floats) -> dict[int, tuple[int, ...]]:
+    """Each row's choices from the logits of `batch.choice_tokens`. See backend.Runner."""
+    rows = batch.choice_rows.tolist()
+    positions = (batch.positions[batch.choice_tokens] + 1).tolist()
+    samplings = [batch.chunks[row].seq.request.sampling for row in rows]
+    told: dict[int, tuple[int, ...]] = {}
+    broken: set[int] = set()
+    for row, token in zip(rows, sample(logits, samplings, positions), strict=True):
+        if token is None:
+            broken.add(row)  # what follows it in the row was never chosen
+        elif row not in broken:
+            told[row] = (*told.get(row, ()), token)
+    return told
 
 
 def sample(

@@ -2,8 +2,9 @@
 
 Decodes come first, then prompts in chunks, oldest first. If pages run out, the newest gives way and
 starts again later (preemption by recompute). A step may be scheduled while the one before it still
-runs: then its token is not known yet, only that there will be one. Told seqs and what each step
-computed; never told tensors, text or time.
+runs: then its token is not known yet, only that there will be one. A seq may have drafts computed
+behind its newest token; they take nobody's place, and nobody gives way for them. Told seqs and what
+each step computed; never told tensors, text or time.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from engines.api import FinishReason, KvIntegrityAbort
+from engines.api import EngineFailed, FinishReason, KvIntegrityAbort
 from engines.embedded.seq import Chunk, Phase, Seq
 from engines.embedded.tables import Tables
+
+WAIT_COST = 0.1  # of a row's step: what it costs that the next one isn't laid out meanwhile
 
 
 class Scheduler:
@@ -26,6 +29,7 @@ class Scheduler:
         self.running: list[Seq] = []
         self.given_up: list[Seq] = []  # ended before they began, and not told yet
         self.num_preempted = 0  # since the start
+        self.num_drafted = self.num_accepted = 0  # drafts
         self._tables = tables
         self._max_batch_tokens = max_batch_tokens
         self._max_running = max_running
@@ -49,30 +53,49 @@ class Scheduler:
         chunks: list[Chunk] = []
         scheduled: set[Seq] = set()
         preempted_before = self.num_preempted
+        spare = budget - sum(seq.num_unscheduled == 1 for seq in self.running)
         for seq in self._candidates(preempted_before):
             num_tokens = min(seq.num_unscheduled, budget)
             if seq.phase is not Phase.RUNNING or not self._make_room(seq, num_tokens, scheduled):
                 continue
-            chunks.append(seq.next_chunk(num_tokens))
+            drafts = self._drafts(seq, num_tokens, min(spare, budget - num_tokens))
+            chunks.append(seq.next_chunk(num_tokens, drafts))
             scheduled.add(seq)
-            budget -= num_tokens
+            budget -= num_tokens + len(drafts)
+            spare -= len(drafts)
             if budget == 0:
                 break
         return chunks
 
-    def commit(self, chunk: Chunk, token_id: int | None) -> None:
-        """Record a computed chunk, and the token it yielded if it reached the newest one."""
+    def commit(self, chunk: Chunk, token_ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Record a computed chunk, and the tokens it yielded if it reached the newest one.
+
+        Those that the seq has got of them: what follows its end was never asked for.
+        """
         if not chunk.is_live:
-            return
+            return ()
         seq = chunk.seq
-        self._tables.computed(chunk)
-        if token_id is not None:
-            seq.num_choosing -= 1
-            seq.tokens.append(token_id)
-            if token_id in self.eos_token_ids:
-                self._end(seq, FinishReason.STOP)
-            elif len(seq.tokens) == seq.max_len:
-                self._end(seq, FinishReason.LENGTH)
+        told = self._until_end(seq, token_ids)
+        self._tables.computed(chunk, seq.take(chunk, told))
+        if chunk.drafts:
+            self.num_drafted += len(chunk.drafts)
+            self.num_accepted += len(told) - 1
+        if told and seq.num_computed != len(seq.tokens) - 1:
+            raise EngineFailed(f"KV of {seq.request.id} isn't counted up to its newest token")
+        if told and told[-1] in self.eos_token_ids:
+            self._end(seq, FinishReason.STOP)
+        elif told and len(seq.tokens) == seq.max_len:
+            self._end(seq, FinishReason.LENGTH)
+        return told
+
+    def should_wait(self) -> bool:
+        """Whether the next step should not be laid out before the last one has landed.
+
+        Then drafts can follow what it chose. All that run pay for that, so there must be enough to
+        hope for.
+        """
+        hope = sum(seq.hope for seq in self.running)
+        return hope > WAIT_COST * len(self.running)
 
     def condemn(self, seq: Seq, error: KvIntegrityAbort) -> None:
         """Put the pages that a seq wrote out of use, since it failed a check, and end it.
@@ -87,6 +110,22 @@ class Scheduler:
             self._tables.quarantine(seq, Phase.WAITING)
             seq.is_retry = True
             self.waiting.appendleft(seq)
+
+    def _until_end(self, seq: Seq, token_ids: tuple[int, ...]) -> tuple[int, ...]:
+        """The first of these tokens, up to one that ends the answer."""
+        for number, token_id in enumerate(token_ids, 1):
+            if token_id in self.eos_token_ids or len(seq.tokens) + number == seq.max_len:
+                return token_ids[:number]
+        return token_ids
+
+    def _drafts(self, seq: Seq, num_tokens: int, most: int) -> tuple[int, ...]:
+        """What is to be computed behind the seq's newest token, as far as pages are free."""
+        if num_tokens != seq.num_unscheduled:
+            return ()
+        drafts = seq.drafts(most)
+        if not self._tables.grow(seq, seq.num_scheduled + num_tokens + len(drafts)):
+            return ()
+        return drafts
 
     def _candidates(self, preempted_before: int) -> Iterator[Seq]:
         # Two snapshots: what follows changes `running` while this generator is suspended.

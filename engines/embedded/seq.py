@@ -6,12 +6,14 @@ the page had when this seq got it: nothing re-reads a tag from the pool later.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 from typing import NamedTuple
 
 from engines.api import EngineError, FinishReason, Request
+from engines.embedded.drafts import Drafter
 
 _serials = count(1)
 
@@ -33,10 +35,12 @@ class Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Seq:
-    """`tokens` grows by one each time the model answers.
+    """`tokens` grows each time the model answers.
 
     KV of the first `num_computed` exists; that of the first `num_scheduled` exists or is on its way
-    in a step that was launched. A step on its way may also be choosing the next token.
+    in a step that was launched. A step on its way may also be choosing the next token. Beyond
+    `num_computed` there may lie KV of rejected drafts: it is written over before anybody reads it,
+    and no page is sealed before all of its tokens are the seq's own.
     """
 
     request: Request
@@ -47,11 +51,13 @@ class Seq:
     public_slot: int = 0  # whose they are; set while running
     num_computed: int = 0
     num_scheduled: int = 0
-    num_choosing: int = 0  # tokens that launched steps are still to yield
+    num_choosing: int = 0  # tokens that launched steps are still to yield, drafts apart
+    num_drafted: int = 0  # drafts that a launched step computes: its length isn't known till then
     num_reused: int = 0  # tokens that were cached when its present life began
     num_cached: int = 0  # the same of its first life: what its owner is told
     num_shared_pages: int = 0
     num_sealed_pages: int = 0
+    drafter: Drafter | None = None  # None if it never proposes drafts
     copied: Page | None = None  # its bytes begin this seq's last cached page; held until copied
     block_table: list[int] = field(default_factory=list)
     tags: list[int] = field(default_factory=list)  # tags[i] belongs to block_table[i]
@@ -65,9 +71,12 @@ class Seq:
     error: EngineError | None = None
 
     @classmethod
-    def of(cls, request: Request, num_public_pages: int = 0) -> Seq:
-        """A seq that has done nothing yet."""
-        return cls(request, list(request.prompt), num_public_pages=num_public_pages)
+    def of(cls, request: Request, num_public_pages: int = 0, most_drafts: int = 0) -> Seq:
+        """A seq that has done nothing yet. One whose tokens are drawn never proposes drafts."""
+        seq = cls(request, list(request.prompt), num_public_pages=num_public_pages)
+        if most_drafts and request.sampling.temperature == 0:
+            seq.drafter = Drafter(most_drafts)
+        return seq
 
     @property
     def prompt_len(self) -> int:
@@ -81,7 +90,12 @@ class Seq:
 
     @property
     def num_unscheduled(self) -> int:
-        """Tokens whose KV no step computes yet; 1 while decoding, 0 when all it may have is due."""
+        """Tokens whose KV no step computes yet; 1 while decoding, 0 when all it may have is due.
+
+        And 0 while drafts are on their way: what comes next isn't known before they have landed.
+        """
+        if self.num_drafted:
+            return 0
         known = len(self.tokens) + self.num_choosing
         if self.num_choosing and known >= self.max_len:
             return 0
@@ -116,27 +130,61 @@ class Seq:
     def leave(self, phase: Phase) -> None:
         """The end of a life: it has no pages any more, and what is on its way for it is void."""
         self.serial = 0
-        self.num_computed = self.num_scheduled = self.num_choosing = 0
+        self.num_computed = self.num_scheduled = self.num_choosing = self.num_drafted = 0
         self.num_shared_pages = self.num_sealed_pages = 0
         self.block_table.clear()
         self.tags.clear()
         self.phase = phase
 
-    def next_chunk(self, num_tokens: int) -> Chunk:
+    def drafts(self, most: int) -> tuple[int, ...]:
+        """At most so many guesses of what follows; none while its newest token is being chosen."""
+        if self.drafter is None or self.num_choosing:
+            return ()
+        return self.drafter.drafts(self.tokens, min(most, self._draft_room))
+
+    @property
+    def hope(self) -> float:
+        """Tokens that drafts may bring it, once the steps on their way have landed."""
+        if self.drafter is None:
+            return 0.0
+        return self.drafter.hope(self.tokens, self._draft_room)
+
+    def next_chunk(self, num_tokens: int, drafts: tuple[int, ...] = ()) -> Chunk:
         """What the next step computes of it. The seq counts it as scheduled."""
         start = self.num_scheduled
         source = self.copied if start == self.num_reused else None
         self.num_scheduled += num_tokens
         samples = self.num_scheduled == len(self.tokens) + self.num_choosing
         self.num_choosing += samples
-        return Chunk(self, start, num_tokens, samples, self.serial, source)
+        self.num_scheduled += len(drafts)
+        self.num_drafted = len(drafts)
+        return Chunk(self, start, num_tokens + len(drafts), samples, self.serial, source, drafts)
+
+    def take(self, chunk: Chunk, token_ids: Sequence[int]) -> int:
+        """Append what a chunk yielded. The length up to which its KV is the seq's own."""
+        self.tokens += token_ids
+        self.num_choosing -= chunk.samples
+        if not chunk.drafts:
+            return chunk.context_len
+        num_right = len(token_ids) - 1  # the last one is the model's alone: nobody computed its KV
+        if self.drafter is not None:
+            self.drafter.judge(self.tokens, len(chunk.drafts), num_right)
+        self.num_drafted = 0
+        self.num_scheduled = chunk.context_len - len(chunk.drafts) + num_right
+        return self.num_scheduled
+
+    @property
+    def _draft_room(self) -> int:
+        """Drafts that may become tokens beside those that come anyway."""
+        return self.max_len - len(self.tokens) - self.num_choosing - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
     """What one step computes of one seq: `num_tokens` tokens from position `start`.
 
-    `samples` says that it reaches the newest token, so that the step yields a next one.
+    `samples` says that it reaches the newest token, so that the step yields a next one. Its last
+    tokens may be `drafts`: the step then yields a token more for each of them that is right.
     """
 
     seq: Seq
@@ -145,11 +193,17 @@ class Chunk:
     samples: bool
     serial: int  # the seq's when the chunk was made
     source: Page | None = None  # copied over the page of `start` before that is written
+    drafts: tuple[int, ...] = ()  # guesses of what follows the newest token
 
     @property
     def context_len(self) -> int:
         """Tokens that the last query of the chunk attends to, itself included."""
         return self.start + self.num_tokens
+
+    @property
+    def num_choices(self) -> int:
+        """Last tokens of it after which the model's choice is asked."""
+        return self.samples + len(self.drafts)
 
     @property
     def is_live(self) -> bool:

@@ -85,10 +85,13 @@ class Tables:
             seq.hold(self.pool.allocate(domain, seq.serial))
         return True
 
-    def computed(self, chunk: Chunk) -> None:
-        """A live chunk has been computed: let go of what was copied, seal and index full pages."""
+    def computed(self, chunk: Chunk, length: int) -> None:
+        """A live chunk has been computed: let go of what was copied, seal and index full pages.
+
+        KV counts up to `length`: behind it lies what rejected drafts left, to be written over.
+        """
         seq = chunk.seq
-        seq.num_computed = chunk.context_len
+        seq.num_computed = length
         if chunk.source is not None:
             self._let_go_of_copied(seq)
         full = seq.num_computed // self._page_size

@@ -41,14 +41,24 @@ EngineFactory = Callable[..., EmbeddedEngine]
 @pytest.fixture(scope="session")
 def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer model with a byte tokenizer. Its answers mean nothing, but repeat."""
-    folder = tmp_path_factory.mktemp("tiny")
+    # Wide enough that logits differ clearly and answers don't fall into a loop at once.
+    return _tiny_model(tmp_path_factory.mktemp("tiny"), spread=0.25)
+
+
+@pytest.fixture(scope="session")
+def looping_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, but its answers soon repeat themselves, as those do that quote."""
+    return _tiny_model(tmp_path_factory.mktemp("looping"), spread=0.1)
+
+
+def _tiny_model(folder: Path, spread: float) -> Path:
     (folder / "config.json").write_text(json.dumps(TINY_CONFIG))
-    save_file(_tiny_weights(), folder / "model.safetensors")
+    save_file(_tiny_weights(spread), folder / "model.safetensors")
     write_byte_tokenizer(folder)
     return folder
 
 
-def _tiny_weights() -> dict[str, torch.Tensor]:
+def _tiny_weights(spread: float) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
     shapes = {"model.embed_tokens": (300, 64), "model.norm": (64,)}
     for i in range(2):
@@ -64,11 +74,10 @@ def _tiny_weights() -> dict[str, torch.Tensor]:
             f"{layer}.mlp.up_proj": (96, 64),
             f"{layer}.mlp.down_proj": (64, 96),
         }
-    # Wide enough that logits differ clearly and answers don't fall into a loop at once.
     return {
         f"{name}.weight": torch.ones(shape)
         if len(shape) == 1
-        else torch.randn(shape, generator=generator) * 0.25
+        else torch.randn(shape, generator=generator) * spread
         for name, shape in shapes.items()
     }
 
@@ -88,7 +97,7 @@ def make_faulty(tiny_dir: Path) -> Iterator[EngineFactory]:
     """Builds engines on the tiny model: float32, pages of 4 tokens, 64 pages unless told else."""
     engines: list[EmbeddedEngine] = []
 
-    def make(*, num_pages: int = 65, **options: Any) -> EmbeddedEngine:
+    def make(*, num_pages: int = 65, folder: Path = tiny_dir, **options: Any) -> EmbeddedEngine:
         page_size = options.get("page_size", 4)
         defaults = {
             "dtype": "float32",
@@ -97,7 +106,7 @@ def make_faulty(tiny_dir: Path) -> Iterator[EngineFactory]:
             "threads": 1,  # at this size a second one only waits
             "kv_memory_bytes": num_pages * 2 * 2 * 2 * 16 * page_size * 4,
         }
-        engines.append(create(EngineSpec("tiny", str(tiny_dir), defaults | options)))
+        engines.append(create(EngineSpec("tiny", str(folder), defaults | options)))
         return engines[-1]
 
     yield make

@@ -172,7 +172,7 @@ def seals_at_launch(engine: EmbeddedEngine, patch: Patch) -> None:
     def too_soon(scheduler: Scheduler) -> list[Chunk]:
         chunks = schedule(scheduler)
         for chunk in chunks:
-            scheduler._tables.computed(chunk)
+            scheduler._tables.computed(chunk, chunk.context_len)
         return chunks
 
     patch.setattr(Scheduler, "schedule", too_soon)

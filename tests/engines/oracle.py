@@ -7,6 +7,7 @@ which is what real KV depends on. What it reads must be exactly what its row's t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,13 @@ class Digests:
         for token in tokens:
             self._last = (self._last * 1_000_003 + token + 1) % (2**61 - 1)
             self.values.append(self._last)
+
+    def beyond(self, tokens: Iterable[int]) -> list[int]:
+        """What would follow after these, too; nothing is kept of it."""
+        ahead = copy(self)
+        ahead.values = []
+        ahead.extend(tokens)
+        return ahead.values
 
 
 def next_token(digest: int) -> int:
@@ -95,7 +103,7 @@ class LabellingModel:
         self._digests: dict[Seq, Digests] = {}
         self._numbers: dict[Seq, int] = {}
 
-    def run(self, batch: Batch) -> dict[int, int]:
+    def run(self, batch: Batch) -> dict[int, tuple[int, ...]]:
         labels = self.memory.labels
         labels[batch.copy_targets(labels.shape[1])] = labels[batch.copy_sources]
         slots = labels.reshape(-1, FIELDS)
@@ -107,15 +115,18 @@ class LabellingModel:
             pages = batch.block_tables[row, : batch.num_pages[row]]
             self._check(batch.chunks[row], labels[pages].reshape(-1, FIELDS)[: len(own)], own)
         return {
-            row: next_token(int(expected[row][-1, 2]))
-            for row, chunk in enumerate(batch.chunks)
+            row: tuple(next_token(digest) for digest in own[-chunk.num_choices :, 2].tolist())
+            for row, (chunk, own) in enumerate(zip(batch.chunks, expected, strict=True))
             if chunk.samples
         }
 
-    def digests_of(self, seq: Seq, tokens: Sequence[int]) -> NDArray[np.int64]:
+    def digests_of(
+        self, seq: Seq, tokens: Sequence[int], drafts: Sequence[int] = ()
+    ) -> NDArray[np.int64]:
         digests = self._digests.setdefault(seq, Digests(self.revision))
         digests.extend(tokens[len(digests.values) :])
-        return np.array(digests.values[: len(tokens)], np.int64)
+        ahead = digests.beyond(drafts) if drafts else []
+        return np.array(digests.values[: len(tokens)] + ahead, np.int64)
 
     def domains_of(self, seq: Seq, length: int) -> NDArray[np.int64]:
         """Whose each slot must be, told by the request alone and not by tags or slots."""
@@ -132,11 +143,14 @@ class LabellingModel:
     def _labels(self, batch: Batch, row: int) -> NDArray[np.int64]:
         chunk = batch.chunks[row]
         fed = batch.input_ids[batch.token_rows == row].tolist()
+        end = len(fed) - len(chunk.drafts)
+        assert fed[end:] == list(chunk.drafts)
         tokens = chunk.seq.tokens[: chunk.start] + fed
+        own = tokens[: chunk.start + end]
         labels = np.empty((len(tokens), FIELDS), np.int64)
         labels[:, 0] = self.domains_of(chunk.seq, len(tokens))
         labels[:, 1] = np.arange(len(tokens))
-        labels[:, 2] = self.digests_of(chunk.seq, tokens)
+        labels[:, 2] = self.digests_of(chunk.seq, own, chunk.drafts)
         labels[:, 3] = self._numbers.setdefault(chunk.seq, len(self._numbers) + 1)
         return labels
 

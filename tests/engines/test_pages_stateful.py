@@ -37,10 +37,17 @@ class EngineMachine(RuleBasedStateMachine):
         max_batch_tokens=st.sampled_from([3, 12]),
         num_pages=st.sampled_from([16, 24]),
         integrity=st.sampled_from(["enforce", "observe", "off"]),
+        speculation=st.sampled_from([0, 1, 5]),
     )
-    def start(self, max_batch_tokens: int, num_pages: int, integrity: str) -> None:
+    def start(
+        self, max_batch_tokens: int, num_pages: int, integrity: str, speculation: int
+    ) -> None:
         self.world = World(
-            num_pages, max_batch_tokens=max_batch_tokens, max_running=3, integrity=integrity
+            num_pages,
+            max_batch_tokens=max_batch_tokens,
+            max_running=3,
+            integrity=integrity,
+            speculation=speculation,
         )
 
     @rule(domain=DOMAIN, prompt=PROMPT, max_tokens=st.integers(1, 6))

@@ -33,7 +33,7 @@ class Desk:
     def step(self, token: int = 5) -> list[Chunk]:
         plan = self.scheduler.schedule()
         for chunk in plan:
-            self.scheduler.commit(chunk, token if chunk.samples else None)
+            self.scheduler.commit(chunk, (token,) if chunk.samples else ())
         check_books(self.pool, [seq.block_table for seq in self.scheduler.running])
         self.pool.recycle()
         return plan
@@ -129,7 +129,7 @@ def test_nobody_gives_way_for_pages_that_a_step_still_touches() -> None:
     desk.pool.launch(1, np.array([chunk.seq.block_table[0] for chunk in plan]))
     desk.scheduler.abort(gone)
     for chunk in plan:
-        desk.scheduler.commit(chunk, 5 if chunk.samples else None)
+        desk.scheduler.commit(chunk, (5,) if chunk.samples else ())
     for _ in range(8):  # as far as the free pages reach
         desk.step()
     assert desk.scheduler.schedule() == []
@@ -147,7 +147,7 @@ def test_a_step_can_be_scheduled_before_the_last_one_has_ended() -> None:
     assert [sizes(plan) for plan in plans] == [[3], [1], []]
     for plan in plans:
         for chunk in plan:
-            desk.scheduler.commit(chunk, 5)
+            desk.scheduler.commit(chunk, (5,))
     assert seq.finish is FinishReason.LENGTH
     assert seq.tokens[-2:] == [5, 5]
 
@@ -157,8 +157,8 @@ def test_what_was_on_its_way_for_an_ended_seq_is_void() -> None:
     desk = Desk()
     seq = desk.add(3, max_tokens=9)
     first, second = desk.scheduler.schedule(), desk.scheduler.schedule()
-    desk.scheduler.commit(first[0], EOS)
-    desk.scheduler.commit(second[0], 7)
+    desk.scheduler.commit(first[0], (EOS,))
+    desk.scheduler.commit(second[0], (7,))
     assert seq.tokens[3:] == [EOS]
     check_books(desk.pool, [])
 

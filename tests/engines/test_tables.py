@@ -26,7 +26,7 @@ def make_seq(prompt_len: int, max_tokens: int, domain: str = "a") -> Seq:
 def compute(tables: Tables, seq: Seq) -> None:
     """Fill the pages of the whole prompt."""
     assert tables.grow(seq, seq.prompt_len)
-    tables.computed(seq.next_chunk(seq.prompt_len - seq.num_scheduled))
+    tables.computed(seq.next_chunk(seq.prompt_len - seq.num_scheduled), seq.prompt_len)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_a_tag_that_changes_during_the_step_withholds_the_token(
     forward = engine.runner.run
     step = 0
 
-    def run_with_bump(batch: Batch) -> dict[int, int]:
+    def run_with_bump(batch: Batch) -> dict[int, tuple[int, ...]]:
         nonlocal step
         tokens = forward(batch)
         if step == FAULT_STEP:

@@ -112,7 +112,8 @@ class World:
             batch.expected_tags[row, 0] += np.uint64(1)
 
     def submit(self, domain: str, prompt: Sequence[int], max_tokens: int) -> None:
-        request = Request(f"r{len(self.seqs)}", domain, tuple(prompt), Sampling(max_tokens))
+        sampling = Sampling(max_tokens, temperature=0.0)
+        request = Request(f"r{len(self.seqs)}", domain, tuple(prompt), sampling)
         self.engine.add(request)
         self.seqs[request.id] = self.engine._seqs[request.id]
         self.answers[request.id] = []

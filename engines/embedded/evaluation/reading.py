@@ -34,7 +34,7 @@ def logits_of(
             chunk = seq.next_chunk(num_tokens)
             batch = build([chunk], page_size)
             yield engine.runner.logits(batch, np.arange(chunk.num_tokens))
-            engine.tables.computed(chunk)
+            engine.tables.computed(chunk, chunk.context_len)
     finally:
         engine.tables.release(seq, Phase.ENDED)
         engine.tend()
