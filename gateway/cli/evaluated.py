@@ -16,7 +16,7 @@ from gateway.live.words import amount, count
 NOTHING = "-"
 QUALITY = (
     *("WEIGHTS", "KV", "SIZE", "KV/TOKEN", "KL", "KL P99", "SAME TOP TOKEN"),
-    *("PPL PROMPTS", "PPL ANSWERS"),
+    *("PPL PROMPTS", "PPL ANSWERS", "COMPUTED BY"),
 )
 PHASES = {"prefill": "READ", "decode": "WRITTEN"}
 
@@ -74,6 +74,15 @@ def _quality(choice: Choice) -> tuple[str, ...]:
         f"{choice.top1_agreement:.1%}",
         _number(choice.perplexity_prompts),
         _number(choice.perplexity_answers),
+        _computed_by(choice),
+    )
+
+
+def _computed_by(choice: Choice) -> str:
+    """The backend, and where it rounds to 8 bits."""
+    rounded = {"activations": choice.activations, "head": choice.lm_head}
+    return ", ".join(
+        [choice.backend, *(f"int8 {n}" for n, kind in rounded.items() if kind == "int8")]
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,7 +18,8 @@ from engines import registry
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import host_model_ids
 from gateway.cli.evaluated import Price, document, tables
-from gateway.cli.options import Declined, Places, peek, places
+from gateway.cli.options import Declined, Places, locate, peek, places
+from gateway.evaluation.artefacts import relatives
 from gateway.evaluation.child import Follow, Job, evaluate
 from runtime import weights
 from runtime.node.machine import memory_for_hosts
@@ -62,7 +63,7 @@ class Money(click.ParamType[Decimal]):
     "--against",
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder of other weights of the same model. May be given several times.",
+    help="A folder of other weights, instead of those found. May be given several times.",
 )
 @click.option("--rounds", type=click.IntRange(0, 1000), default=3, help="Of timing; 0: none.")
 @click.option("--cost-per-hour", type=Money(), help="What this machine costs an hour.")
@@ -81,15 +82,16 @@ def eval(  # noqa: PLR0913 - one argument an option
 ) -> None:
     """Compare weights and KV pages of MODEL on your own texts.
 
-    BF16 weights, and those that `bulkhead build` made of them, each over BF16 and FP8 pages: how
-    far each one's next-token probabilities are from those of BF16, perplexity, tokens a second.
-    What the texts say is shown and logged nowhere.
+    BF16 weights, and those that `bulkhead build` made of them (found beside them, in the state
+    folder, or named), each over BF16 and FP8 pages: how far each one's next-token probabilities
+    are from those of BF16, perplexity, tokens a second. What the texts say is shown and logged
+    nowhere.
     """
     subject = subject_of(model, places)
     currency = currency or subject.currency
     job = Job(
         engine=subject.engine,
-        folders=[str(folder) for folder in (subject.folder, *against)],
+        folders=[str(folder) for folder in _folders(subject.folder, against, places)],
         options=dict(subject.options),
         prompts=str(prompts),
         rounds=rounds,
@@ -128,6 +130,15 @@ def subject_of(model: str, places: Places) -> Subject:
         return Subject(one.engine, weights.folder(settings, one), one.options, one.price.currency)
     known = ", ".join(one.id for one in settings.file.models) or "none"
     raise Declined(f"{model!r} is neither a folder with a config.json nor a model; models: {known}")
+
+
+def _folders(folder: Path, against: Sequence[Path], places: Places) -> list[Path]:
+    """The model's own first; each once."""
+    near = [folder.absolute().parent, locate(places).state_dir / "models"]
+    every: dict[Path, Path] = {}
+    for one in (folder, *(against or relatives(folder, near))):
+        every.setdefault(one.resolve(), one)
+    return list(every.values())
 
 
 @contextmanager

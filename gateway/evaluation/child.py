@@ -45,6 +45,9 @@ class Choice(Struct, frozen=True, kw_only=True):
     kv: str
     folder: str
     weight_bytes: int
+    backend: str  # what computes it
+    activations: str
+    lm_head: str
     kv_bytes_per_token: float
     kl_mean: float
     kl_p99: float

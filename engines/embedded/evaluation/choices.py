@@ -16,7 +16,8 @@ from engines.embedded.quantization import Quantization
 
 KV = {"bf16": "bfloat16", "fp8": "fp8_e4m3"}
 BASE_KV = "bf16"
-UNSUITED = ("public_prompts", "kv_memory_bytes", "kv_dtype")  # options that are ours to set
+UNSUITED = {"public_prompts", "kv_memory_bytes", "kv_dtype"}  # options that are ours to set
+ROUNDING = {"activations", "lm_head"}  # and these are none of weights in BF16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,15 @@ def choices(folders: Sequence[Path], options: Mapping[str, Any], longest: int) -
             raise UnsupportedError(f"{folder} has another vocabulary than {base}")
     ordered = [base, *(folder for folder in folders if folder != base)]
     names = _names(ordered, kinds)
-    return [
-        Choice(names[folder], kv, folder, _options(options, kv, models[folder], longest))
-        for folder in ordered
-        for kv in KV
-    ]
+    found = []
+    for folder in ordered:
+        unsuited = UNSUITED | (ROUNDING if kinds[folder] == "bf16" else set())
+        kept = {name: value for name, value in options.items() if name not in unsuited}
+        found += [
+            Choice(names[folder], kv, folder, _options(kept, kv, models[folder], longest))
+            for kv in KV
+        ]
+    return found
 
 
 def weights_of(folder: Path) -> str:
@@ -92,7 +97,7 @@ def _options(given: Mapping[str, Any], kv: str, model: ModelConfig, longest: int
         kept.pop("kv_scales", None)
     most = max(REQUESTS)
     budget = kept.get("max_batch_tokens", EngineConfig().max_batch_tokens)
-    options = kept | {
+    options = dict(kept) | {
         "dtype": "bfloat16",
         "kv_dtype": KV[kv],
         "prefix_cache": False,

@@ -22,6 +22,7 @@ from engines.embedded.evaluation.metrics import Losses, Tally
 from engines.embedded.evaluation.prompts import Text, read
 from engines.embedded.evaluation.reading import PART, logits_of
 from engines.embedded.footprint import memory_bytes
+from engines.embedded.settled import settled_options
 from engines.tokenizer import FolderTokenizer
 
 Tell = Callable[[str, int, int], None]  # a stage, how much of it is done, and of how much
@@ -54,7 +55,7 @@ def evaluate(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
                 "kv": choice.kv,
                 "folder": str(choice.folder),
                 "weight_bytes": choice.weight_bytes,
-                "kv_bytes_per_token": _kv_bytes(choice),
+                **_terms(choice),
                 **quality[choice.name],
                 "tokens_per_s": rates.get(choice.name),
             }
@@ -71,7 +72,7 @@ def _refuse_too_many(wanted: Sequence[Choice], limit: int) -> None:
     if needed > limit:
         raise UnsupportedError(
             f"{len(wanted)} choices side by side take {needed / 1e9:.1f} GB of memory at most, and "
-            f"{limit / 1e9:.1f} GB are there: name fewer folders"
+            f"{limit / 1e9:.1f} GB are there: name fewer with --against"
         )
 
 
@@ -187,6 +188,13 @@ def _rates(
     }
 
 
-def _kv_bytes(choice: Choice) -> float:
-    engine = EngineConfig.from_options(choice.options)
-    return page_bytes(ModelConfig.from_folder(choice.folder), engine) / engine.page_size
+def _terms(choice: Choice) -> dict[str, Any]:
+    """What computes it, in which numbers; and what its pages take."""
+    engine = settled_options(choice.options, choice.folder)
+    model = ModelConfig.from_folder(choice.folder)
+    return {
+        "backend": engine.backend,
+        "activations": engine.activations,
+        "lm_head": engine.lm_head,
+        "kv_bytes_per_token": page_bytes(model, engine) / engine.page_size,
+    }

@@ -84,6 +84,15 @@ def test_options_are_the_model_s_own_but_for_what_is_compared(tiny_dir: Path) ->
         assert pages * 4 > 200 + 8 * (1024 + 32)
 
 
+def test_only_quantized_weights_are_rounded_further(tiny_dir: Path, tmp_path: Path) -> None:
+    """The base is BF16 throughout, whatever the options say for a 4-bit model."""
+    packed = copy_of(tiny_dir, tmp_path / "packed", QUANTIZED)
+    given = {"activations": "int8", "lm_head": "int8"}
+    base, _, int4, _ = choices([tiny_dir, packed], given, 50)
+    assert not given.keys() & base.options.keys()
+    assert given.items() <= int4.options.items()
+
+
 def test_a_text_may_be_as_long_as_the_model_takes(tiny_dir: Path) -> None:
     """Or as the options say."""
     assert max_text(tiny_dir, {}) == 256

@@ -22,6 +22,9 @@ def choice(**changes: Any) -> Choice:
         kv="bf16",
         folder="/m",
         weight_bytes=269_000_000,
+        backend="torch",
+        activations="bfloat16",
+        lm_head="bfloat16",
         kv_bytes_per_token=23_040,
         kl_mean=0.0,
         kl_p99=0.0,
@@ -33,10 +36,14 @@ def choice(**changes: Any) -> Choice:
     return msgspec.structs.replace(made, **changes)
 
 
+NATIVE = {"backend": "native", "activations": "int8", "lm_head": "int8"}
 RESULT = Result(
     2,
     90,
-    [choice(), choice(weights="int4 g64", kl_mean=0.12345, kl_p99=1.5, top1_agreement=0.7512)],
+    [
+        choice(),
+        choice(**NATIVE, weights="int4 g64", kl_mean=0.12345, kl_p99=1.5, top1_agreement=0.7512),
+    ],
     [Skipped("int4 g64", "fp8", "no such kernels")],
 )
 
@@ -58,8 +65,11 @@ def test_tables_have_a_line_for_each_choice() -> None:
     told = tables(RESULT, Price(Decimal("0.72"), "EUR")).split("\n\n")
     assert told[0] == ("2 texts, 90 tokens; KL in nats a token from bf16 weights over bf16 KV")
     quality, speed, cost = (part.splitlines() for part in (told[1], told[3], told[5]))
-    assert cells(quality[1]) == "bf16|bf16|269 MB|22.5 KiB|0.0000|0.0000|100.0%|23.59|-"
-    assert cells(quality[2]) == "int4 g64|bf16|269 MB|22.5 KiB|0.1235|1.5000|75.1%|23.59|-"
+    computed = "native, int8 activations, int8 head"
+    assert cells(quality[1]) == "bf16|bf16|269 MB|22.5 KiB|0.0000|0.0000|100.0%|23.59|-|torch"
+    assert (
+        cells(quality[2]) == f"int4 g64|bf16|269 MB|22.5 KiB|0.1235|1.5000|75.1%|23.59|-|{computed}"
+    )
     assert cells(speed[0]) == "WEIGHTS|KV|READ x1|READ x8|WRITTEN x1|WRITTEN x8"
     assert cells(speed[1]) == "bf16|bf16|1000.0|2000.0|50.0|0.0"
     assert told[4] == "EUR per 1,000,000 tokens, at 0.72 an hour"
