@@ -134,7 +134,8 @@ KV_LAYOUT: str
 class PagedAttention:
     """Attention over the pages in `memory`, a layer at a time. Raises ValueError for what is off.
 
-    `numbers`: bfloat16 or fp8_e4m3; scales: for each layer, 1 with bfloat16.
+    `numbers`: bfloat16 or fp8_e4m3; scales: for each layer, 1 with bfloat16; `use_vbmi`: with that
+    part of AVX-512, where the CPU has it: the bits are the same.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class PagedAttention:
         numbers: str,
         k_scales: Sequence[float],
         v_scales: Sequence[float],
+        use_vbmi: bool = True,
     ) -> None: ...
     def store(
         self,

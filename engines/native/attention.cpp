@@ -6,7 +6,7 @@ namespace bulkhead {
 
 extern const AttentionKernels ATTENTION_SCALAR;
 #ifdef BULKHEAD_X86
-extern const AttentionKernels ATTENTION_AVX2;
+extern const AttentionKernels ATTENTION_AVX2, ATTENTION_AVX512, ATTENTION_AVX512VBMI;
 #endif
 
 int segment_tokens(const KvPool& pool) { return PIECES * Sizes(pool, pool.num_kv_heads).tokens; }
@@ -25,11 +25,15 @@ size_t attention_scratch(const KvPool& pool, int num_heads) {
   return Room(Sizes(pool, num_heads), nullptr).end - static_cast<std::byte*>(nullptr);
 }
 
-const AttentionKernels& attention_kernels(Isa isa) {
+const AttentionKernels& attention_kernels(Isa isa, bool use_vbmi) {
 #ifdef BULKHEAD_X86
-  if (isa != Isa::scalar) return ATTENTION_AVX2;
+  if (isa == Isa::avx512) {
+    const bool has_vbmi = __builtin_cpu_supports("avx512vbmi");
+    return use_vbmi && has_vbmi ? ATTENTION_AVX512VBMI : ATTENTION_AVX512;
+  }
+  if (isa == Isa::avx2) return ATTENTION_AVX2;
 #endif
-  (void)isa;
+  (void)isa, (void)use_vbmi;
   return ATTENTION_SCALAR;
 }
 

@@ -1,8 +1,8 @@
 // Paged attention: K and V are written by slot and read by block table, a layer at a time.
 //
 // Told pages that were checked before; never told seqs, domains or tags. A row attends to the pages
-// of its own table and no other, and its sums run over the context in one fixed order: the result is
-// the same bits whoever shares the step and however the prompt was cut.
+// of its own table and no other, and its sums run over the context in one fixed order: the result
+// is the same bits whoever shares the step and however the prompt was cut.
 #pragma once
 
 #include <cstddef>
@@ -59,8 +59,8 @@ struct AttentionKernels {
   // float32 [query_len, heads, head_dim] with a stride of `ld` floats a token. `scratch` holds
   // attention_scratch() bytes, aligned to 64.
   void (*attend)(const KvPool& pool, int layer, int kv_head, const AttentionRow& row, int first,
-                 int last, const float* q, int num_heads, ptrdiff_t ld, float* out, ptrdiff_t out_ld,
-                 std::byte* scratch);
+                 int last, const float* q, int num_heads, ptrdiff_t ld, float* out,
+                 ptrdiff_t out_ld, std::byte* scratch);
   // What one query (`q` and `out` are its own, [heads, head_dim]) finds in one segment; `partial`
   // holds partial_floats(), aligned to 64.
   void (*attend_segment)(const KvPool& pool, int layer, int kv_head, const AttentionRow& row,
@@ -70,10 +70,12 @@ struct AttentionKernels {
   void (*merge)(const KvPool& pool, int layer, int kv_head, int segments, float* partials,
                 int num_heads, float* out);
   // One head of one page as float32 [page_size, head_dim], whatever its layout.
-  void (*read_head)(const KvPool& pool, int64_t page, int layer, int side, int kv_head, float* out);
+  void (*read_head)(const KvPool& pool, int64_t page, int layer, int side, int kv_head,
+                    float* out);
 };
 
 size_t attention_scratch(const KvPool& pool, int num_heads);  // bytes
-const AttentionKernels& attention_kernels(Isa isa);
+// `use_vbmi`: where the CPU has that part of AVX-512, too. The bits are the same with and without.
+const AttentionKernels& attention_kernels(Isa isa, bool use_vbmi = true);
 
 }  // namespace bulkhead

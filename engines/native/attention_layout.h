@@ -1,7 +1,7 @@
 // How the numbers of one head of one page lie in memory, and how they get there.
 //
-// K: the 2 (bf16) or 4 (e4m3) neighbouring dims that fill 4 bytes lie together, for each token of the
-// page, then the next dims: so one register holds the same dims of 16 tokens.
+// K: the 2 (bf16) or 4 (e4m3) neighbouring dims that fill 4 bytes lie together, for each token of
+// the page, then the next dims: so one register holds the same dims of 16 tokens.
 // V: two neighbouring tokens lie together, for each dim, then the next tokens.
 // Pairs are what a CPU's bf16 product wants: it multiplies and adds two at a time.
 #pragma once

@@ -66,12 +66,13 @@ struct Steps {
     float* scores = tile.room.scores + row * tile.sizes.stride;
     const int seen = tile.room.seen[row];
     const float before = sums.highest[row], found = scale_scores(scores, seen, factor);
-    const float highest = before < found ? found : before, rescale = exp(before - highest);
+    const float highest = before < found ? found : before;
     Floats weights{};
     for_lanes(seen, [&](int i, int n) {
       store(scores + i, exp(load(scores + i, n) - highest), n);
       weights += load(scores + i, n);
     });
+    const float rescale = before == highest ? 1 : exp(before - highest);
     sums.weight[row] = sums.weight[row] * rescale + total(weights);
     sums.highest[row] = highest;
     return rescale;
@@ -86,8 +87,8 @@ struct Steps {
       store(mixed + i, load(mixed + i) * old + load(further + i) * added);
   }
 
-  static void write(const float* mixed, float factor, int head_dim, float* out) {
-    for (int i = 0; i < head_dim; i += LANES) store(out + i, load(mixed + i) * factor);
+  static void write(const KvPool& pool, const float* mixed, float factor, float* out) {
+    for (int i = 0; i < pool.head_dim; i += LANES) store(out + i, load(mixed + i) * factor);
   }
 };
 

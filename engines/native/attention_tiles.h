@@ -80,7 +80,8 @@ void sum_segment(const Tile& tile, int segment, const Sums& sums) {
     Kernel::score(tile, piece, first);
     for (int row = first; row < tile.num_rows(); ++row) {
       const float rescale = Kernel::weigh(tile, row, factor, sums);
-      Kernel::rescale(sums.mixed + row * tile.sizes.head_dim, rescale, tile.sizes.head_dim);
+      if (rescale != 1)
+        Kernel::rescale(sums.mixed + row * tile.sizes.head_dim, rescale, tile.sizes.head_dim);
     }
     Kernel::mix(tile, piece, first, sums);
   }
@@ -104,8 +105,8 @@ void write_rows(const KvPool& pool, int layer, const Sizes& sizes, const Sums& s
                 float* out) {
   for (int head = 0; head < sizes.group; ++head) {
     const int row = query * sizes.group + head;
-    Kernel::write(sums.mixed + static_cast<ptrdiff_t>(row) * sizes.head_dim,
-                  v_scale(pool, layer) / sums.weight[row], sizes.head_dim,
+    Kernel::write(pool, sums.mixed + static_cast<ptrdiff_t>(row) * sizes.head_dim,
+                  v_scale(pool, layer) / sums.weight[row],
                   out + static_cast<ptrdiff_t>(head) * sizes.head_dim);
   }
 }
@@ -114,7 +115,8 @@ template <class Kernel>
 void load_queries(const Tile& tile, const float* q, ptrdiff_t ld) {
   for (int row = 0; row < tile.num_rows(); ++row) {
     const int query = row / tile.sizes.group, head = row % tile.sizes.group;
-    Kernel::load_query(tile, row, q + query * ld + static_cast<ptrdiff_t>(head) * tile.sizes.head_dim);
+    const ptrdiff_t at = static_cast<ptrdiff_t>(head) * tile.sizes.head_dim;
+    Kernel::load_query(tile, row, q + query * ld + at);
   }
 }
 
@@ -135,8 +137,8 @@ void attend_tile(const Tile& tile, const float* q, ptrdiff_t ld, float* out, ptr
 }
 
 template <class Kernel>
-void attend(const KvPool& pool, int layer, int kv_head, const AttentionRow& row, int first, int last,
-            const float* q, int num_heads, ptrdiff_t ld, float* out, ptrdiff_t out_ld,
+void attend(const KvPool& pool, int layer, int kv_head, const AttentionRow& row, int first,
+            int last, const float* q, int num_heads, ptrdiff_t ld, float* out, ptrdiff_t out_ld,
             std::byte* scratch) {
   const Sizes sizes(pool, num_heads);
   const Room room(sizes, scratch);

@@ -46,8 +46,8 @@ class PagedAttention {
  public:
   PagedAttention(const std::string& isa, Array<uint8_t, 1> memory, int num_layers, int num_kv_heads,
                  int head_dim, int page_size, const std::string& numbers,
-                 std::vector<float> k_scales, std::vector<float> v_scales)
-      : kernels_(attention_kernels(isa_named(isa))),
+                 std::vector<float> k_scales, std::vector<float> v_scales, bool use_vbmi)
+      : kernels_(attention_kernels(isa_named(isa), use_vbmi)),
         memory_(memory),
         k_scales_(std::move(k_scales)),
         v_scales_(std::move(v_scales)) {
@@ -159,10 +159,10 @@ void bind_attention(nb::module_& module) {
   module.attr("KV_LAYOUT") = KV_LAYOUT;
   nb::class_<PagedAttention>(module, "PagedAttention")
       .def(nb::init<const std::string&, Array<uint8_t, 1>, int, int, int, int, const std::string&,
-                    std::vector<float>, std::vector<float>>(),
+                    std::vector<float>, std::vector<float>, bool>(),
            nb::arg("isa"), nb::arg("memory"), nb::arg("num_layers"), nb::arg("num_kv_heads"),
            nb::arg("head_dim"), nb::arg("page_size"), nb::arg("numbers"), nb::arg("k_scales"),
-           nb::arg("v_scales"))
+           nb::arg("v_scales"), nb::arg("use_vbmi") = true)
       .def("store", &PagedAttention::store, nb::arg("layer"), nb::arg("slots"), nb::arg("k"),
            nb::arg("v"))
       .def("attend", &PagedAttention::attend, nb::arg("layer"), nb::arg("q"), nb::arg("pages"),

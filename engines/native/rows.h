@@ -1,4 +1,4 @@
-// What happens to single rows between the products: norms, conversions, SwiGLU, RoPE. All in float32.
+// What happens to single rows between the products: norms, conversions, SwiGLU, RoPE. In float32.
 #pragma once
 
 #include <cstdint>

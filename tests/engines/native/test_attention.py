@@ -59,6 +59,7 @@ class Row:
     scales: tuple[float, float] = (1.0, 1.0)
     seed: int = 0
     layer: int = 1
+    use_vbmi: bool = True
     memory: NDArray[np.uint8] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,7 +78,7 @@ class Row:
         self.memory = np.full((num_pages + 3) * page, 0xFF, np.uint8)  # NaN, as either number
         self.native = module.PagedAttention(
             self.isa, self.memory, 2, shape.kv_heads, shape.head_dim, shape.page_size, self.numbers,
-            [1.0, self.scales[0]], [1.0, self.scales[1]],
+            [1.0, self.scales[0]], [1.0, self.scales[1]], self.use_vbmi,
         )  # fmt: skip
 
     def slots(self) -> NDArray[np.int64]:
@@ -155,6 +156,14 @@ def test_a_prompt_is_the_same_bits_in_any_cut(shape: Shape, numbers: str, isa: s
     same_bits(row.in_chunks(1, 2, 5, 18, 49, 127, 130, 201), whole)
     for token in (0, 1, 127, 128, 255, 256, 276):
         same_bits(row.attend(token, token + 1, split=True), whole[token : token + 1])
+
+
+@every_isa
+@every_numbers
+@every_shape
+def test_tables_of_64_and_of_128_are_the_same_bits(shape: Shape, numbers: str, isa: str) -> None:
+    large = Row(shape, numbers, 170, isa).in_chunks(20, 21, 150)
+    same_bits(Row(shape, numbers, 170, isa, use_vbmi=False).in_chunks(20, 21, 150), large)
 
 
 @every_isa
