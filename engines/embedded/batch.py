@@ -159,28 +159,29 @@ class Batch:
 def build(chunks: Sequence[Chunk], page_size: int) -> Batch:
     """Lay out one step. Slots come from the block tables, tags and domains from the seqs."""
     rows = sorted(chunks, key=lambda chunk: chunk.num_tokens > 1)
-    query_lens = _ints([chunk.num_tokens for chunk in rows])
-    context_lens = _ints([chunk.context_len for chunk in rows])
-    num_pages = -(-context_lens // page_size)
+    starts, query_lens, owners, domains, num_public, public_domains = _columns(rows)
+    context_lens = starts + query_lens
+    num_pages = (context_lens + (page_size - 1)) // page_size
     block_tables, expected_tags = _tables(rows, num_pages)
-    ends = np.cumsum(query_lens)
-    token_rows = np.repeat(np.arange(len(rows)), query_lens)
-    # The last token of a row stands at ends - 1 and has position context_len - 1.
-    positions = np.arange(len(token_rows)) - (ends - context_lens)[token_rows]
-    pages = block_tables[token_rows, positions // page_size]
+    firsts = query_lens.cumsum() - query_lens
+    token_rows = np.arange(len(rows)).repeat(query_lens)
+    positions = np.arange(len(token_rows)) + (starts - firsts)[token_rows]
+    columns = positions // page_size
+    # position % page_size, and the page instead of the column
+    slots = positions + (block_tables[token_rows, columns] - columns) * page_size
     copies = [(row, chunk) for row, chunk in enumerate(rows) if chunk.source is not None]
     return Batch(
         chunks=rows,
         input_ids=_input_ids(rows),
         positions=positions,
         token_rows=token_rows,
-        slot_mapping=pages * page_size + positions % page_size,
+        slot_mapping=slots,
         block_tables=block_tables,
         expected_tags=expected_tags,
-        row_domains=_ints([chunk.seq.domain_slot for chunk in rows]),
-        row_owners=_ints([chunk.serial for chunk in rows]),
-        num_public=_ints([chunk.seq.num_public_pages for chunk in rows]),
-        public_domains=_ints([chunk.seq.public_slot for chunk in rows]),
+        row_domains=domains,
+        row_owners=owners,
+        num_public=num_public,
+        public_domains=public_domains,
         context_lens=context_lens,
         query_lens=query_lens,
         num_pages=num_pages,
@@ -195,14 +196,34 @@ def _ints(values: Sequence[int]) -> Ints:
     return np.array(values, np.int64)
 
 
+def _columns(rows: Sequence[Chunk]) -> Ints:
+    """[6, rows] what stands in chunks and seqs, in the order in which `build` names it."""
+    seqs = [chunk.seq for chunk in rows]
+    numbers = [chunk.start for chunk in rows]
+    numbers += [chunk.num_tokens for chunk in rows]
+    numbers += [chunk.serial for chunk in rows]
+    numbers += [seq.domain_slot for seq in seqs]
+    numbers += [seq.num_public_pages for seq in seqs]
+    numbers += [seq.public_slot for seq in seqs]
+    return _ints(numbers).reshape(6, len(rows))
+
+
 def _tables(rows: Sequence[Chunk], num_pages: Ints) -> tuple[Ints, Tags]:
-    shape = (len(rows), int(num_pages.max(initial=0)))
-    block_tables = np.zeros(shape, np.int64)
-    expected_tags = np.zeros(shape, np.uint64)
-    for row, (chunk, count) in enumerate(zip(rows, num_pages, strict=True)):
-        block_tables[row, :count] = chunk.seq.block_table[:count]
-        expected_tags[row, :count] = chunk.seq.tags[:count]
-    return block_tables, expected_tags
+    """Each seq's table and tags, copied whole: for long contexts it is here that time goes."""
+    counts = num_pages.tolist()
+    width = max(counts, default=0)
+    shape, size = (len(rows), width), 8 * len(rows) * width
+    block_tables, expected_tags = bytearray(size), bytearray(size)
+    ids, tags = memoryview(block_tables).cast("q"), memoryview(expected_tags).cast("Q")
+    start = 0
+    for chunk, count in zip(rows, counts, strict=True):
+        ids[start : start + count] = chunk.seq.block_table[:count]
+        tags[start : start + count] = chunk.seq.tags[:count]
+        start += width
+    return (
+        np.frombuffer(block_tables, np.int64).reshape(shape),
+        np.frombuffer(expected_tags, np.uint64).reshape(shape),
+    )
 
 
 def _input_ids(rows: Sequence[Chunk]) -> Ints:

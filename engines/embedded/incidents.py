@@ -56,7 +56,7 @@ class Incidents:
 
     def review(self) -> None:
         """Whether what has gathered asks for a new engine."""
-        quarantined = int((self._pool.states[1:] == State.QUARANTINED).sum())
+        quarantined = self._pool.num_quarantined
         if quarantined > max(QUARANTINE_PAGES, QUARANTINE_SHARE * self._pool.num_pages):
             self.retire(f"{quarantined} pages are quarantined")
         if self._pool.is_spent:

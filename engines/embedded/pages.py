@@ -84,6 +84,7 @@ class PagePool:
         self.owners = np.full(num_pages, NOBODY, np.int64)  # serial of the seq that may write
         self.last_steps = np.zeros(num_pages, np.int64)  # the last step that may touch the page
         self.moved_at = np.full(num_pages, clock())  # when the page came into its state
+        self.num_quarantined = 0  # the null page apart
         self.completed_step = 0
         self.launched_step = 0
         self.events: deque[Event] = deque(maxlen=EVENTS)
@@ -182,6 +183,7 @@ class PagePool:
             if self.states[page] == State.FREE:
                 self._free.remove(page)
             self._move(page, State.QUARANTINED, tags.QUARANTINE_SLOT)
+            self.num_quarantined += 1
             self.refs[page] = 0
             self.owners[page] = NOBODY
             if (domain := self._domain_of_page.pop(page, None)) is not None:

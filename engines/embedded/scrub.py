@@ -64,8 +64,7 @@ class Scrubber:
         self._clock = clock
         self._last_s = clock()
         self._next = NULL_PAGE
-        for canary in self._canaries():
-            self._fill(canary)
+        self._patterns = {canary: self._fill(canary) for canary in self._canaries()}
 
     def seal(self, page: int) -> None:
         """Record what the page holds from now on."""
@@ -122,7 +121,7 @@ class Scrubber:
 
     def _look_at_canary(self, canary: int) -> None:
         self.counted.pages += 1
-        if not (self._memory.bytes_of(canary) == self._pattern(canary)).all():
+        if self._checksum(canary) != self._patterns[canary]:
             self.counted.canaries += 1
             self.on_fault(canary, "a canary past the pool's end was written to")
             self._fill(canary)  # so that one write is told once
@@ -130,13 +129,11 @@ class Scrubber:
     def _canaries(self) -> range:
         return range(self._memory.num_pages, self._memory.num_pages + self._memory.num_canaries)
 
-    def _fill(self, canary: int) -> None:
-        self._memory.bytes_of(canary)[:] = self._pattern(canary)
-
-    def _pattern(self, canary: int) -> NDArray[np.uint8]:
-        return np.random.default_rng(canary).integers(
-            0, 256, len(self._memory.bytes_of(canary)), np.uint8
-        )
+    def _fill(self, canary: int) -> int:
+        """Write the canary's pattern, and return its checksum."""
+        bytes_of = self._memory.bytes_of(canary)
+        bytes_of[:] = np.random.default_rng(canary).integers(0, 256, len(bytes_of), np.uint8)
+        return self._checksum(canary)
 
     def _checksum(self, page: int) -> int:
         return xxhash.xxh3_64_intdigest(self._memory.bytes_of(page).data)

@@ -6,6 +6,7 @@ the page had when this seq got it: nothing re-reads a tag from the pool later.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -59,8 +60,8 @@ class Seq:
     num_sealed_pages: int = 0
     drafter: Drafter | None = None  # None if it never proposes drafts
     copied: Page | None = None  # its bytes begin this seq's last cached page; held until copied
-    block_table: list[int] = field(default_factory=list)
-    tags: list[int] = field(default_factory=list)  # tags[i] belongs to block_table[i]
+    block_table: array[int] = field(default_factory=lambda: array("q"))
+    tags: array[int] = field(default_factory=lambda: array("Q"))  # tags[i] of block_table[i]
     page_keys: list[bytes] = field(default_factory=list)  # content keys of full pages, in order
     phase: Phase = Phase.WAITING
     is_retry: bool = False  # it failed a check before its first token, and starts once more, cold
@@ -132,8 +133,8 @@ class Seq:
         self.serial = 0
         self.num_computed = self.num_scheduled = self.num_choosing = self.num_drafted = 0
         self.num_shared_pages = self.num_sealed_pages = 0
-        self.block_table.clear()
-        self.tags.clear()
+        del self.block_table[:]
+        del self.tags[:]
         self.phase = phase
 
     def drafts(self, most: int) -> tuple[int, ...]:

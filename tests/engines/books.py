@@ -51,4 +51,4 @@ def tables_of(engine: EmbeddedEngine) -> list[list[int]]:
         for load in engine.door._loads.values()
         if load.state is LoadState.OPEN
     ]
-    return [*(seq.block_table for seq in running), *copied, *loads]
+    return [*(list(seq.block_table) for seq in running), *copied, *loads]

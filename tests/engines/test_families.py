@@ -140,8 +140,8 @@ def held(engine: EmbeddedEngine, request: Any, number: int) -> Seq:
     """A seq with pages of its own that no scheduler knows of."""
     seq = Seq.of(request)
     first = 1 + 20 * number
-    seq.block_table = list(range(first, first + 20))
-    seq.tags = [0] * 20
+    seq.block_table.extend(range(first, first + 20))
+    seq.tags.extend([0] * 20)
     return seq
 
 
