@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from engines.embedded import quantization
 from engines.embedded.config import UnsupportedError
 from engines.embedded.int4 import Int4
+from engines.embedded.mapped import mapped
 from engines.embedded.numbers import bf16_to_float32, float32_to_bf16
 from engines.embedded.quantization import Quantization
 
@@ -155,12 +156,12 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
     """Raises ValueError, KeyError or TypeError for a file that isn't what it should be."""
     if path.stat().st_size < 8:
         raise ValueError("the file is cut off")
-    content = np.memmap(path, np.uint8, mode="r")
+    content = mapped(path)
     size = int.from_bytes(content[:8].tobytes(), "little")
     if size > min(LONGEST_HEADER, len(content) - 8):
         raise ValueError("the file is cut off, or no safetensors")
     header = json.loads(content[8 : 8 + size].tobytes())
-    body = content[8 + size :].view(np.ndarray)
+    body = content[8 + size :]
     told = {name: entry for name, entry in header.items() if name != "__metadata__"}
     # Tensors of other kinds (an index, a flag) may lie there too: nobody asks for them.
     return {
