@@ -50,15 +50,16 @@ def ensure_of(settings: Settings, model: ModelSettings) -> None:
     """The same for one model that has weights."""
     place = folder(settings, model)
     if model.source:
-        _fetch(model, place)
+        fetched(model.source, place, model.id)
     elif not (place / "config.json").is_file():
         raise WeightsUnavailable(f"{model.id}: {place} holds no config.json")
 
 
-def _fetch(model: ModelSettings, place: Path) -> None:
-    if is_present(SOURCES[model.source], place):
-        return
-    command = [sys.executable, "-m", "engines.build.fetch", model.source, "--dest", str(place)]
+def fetched(source: str, place: Path, name: str) -> Path:
+    """The folder of a pinned source, wanted under this name. Raises WeightsUnavailable."""
+    if is_present(SOURCES[source], place):
+        return place
+    command = [sys.executable, "-m", "engines.build.fetch", source, "--dest", str(place)]
     last = ""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
         assert process.stderr is not None
@@ -70,5 +71,6 @@ def _fetch(model: ModelSettings, place: Path) -> None:
             last = line  # held back: if the fetch fails, it is the reason
     if process.returncode != 0:
         reason = last.strip().removeprefix("error: ") or f"exit code {process.returncode}"
-        raise WeightsUnavailable(f"the weights of {model.id} can't be had: {reason}")
+        raise WeightsUnavailable(f"the weights of {name} can't be had: {reason}")
     sys.stderr.write(last)
+    return place

@@ -7,21 +7,17 @@ is renamed into place: whoever sees DIR sees a whole model. Told a source id, ne
 from __future__ import annotations
 
 import argparse
-import fcntl
-import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 from engines.build.gguf import ConversionError, convert
+from engines.build.publish import folder_beside, lock, publish, sha256
 from engines.build.sources import SOURCES, Source, is_present, pins
 
 
@@ -41,11 +37,12 @@ def fetch(source_id: str, dest: Path) -> Path:
     if is_present(source, dest):
         return dest
     dest.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(dest), _folder_beside(dest) as folder:
+    with lock(dest), folder_beside(dest) as folder:
         if not is_present(source, dest):  # another process may have built it while we waited
             _refuse_foreign(dest)
             _build(source, folder)
-            _publish(folder, dest)
+            publish(folder, dest)
+            _say(f"ready: {dest}")
     return dest
 
 
@@ -53,25 +50,6 @@ def _refuse_foreign(dest: Path) -> None:
     """Only an older build of ours is ever replaced: a wrong --dest must not cost a folder."""
     if dest.exists() and not (dest / "source.json").is_file():
         raise FetchError(f"{dest} exists and isn't a fetched model: choose another --dest")
-
-
-@contextmanager
-def _lock(dest: Path) -> Iterator[None]:
-    with open(dest.parent / f".{dest.name}.lock", "w") as handle:  # freed by the kernel if we die
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _folder_beside(dest: Path) -> Iterator[Path]:
-    prefix = f".{dest.name}.partial-"
-    for left_by_a_killed_fetch in dest.parent.glob(f"{prefix}*"):
-        shutil.rmtree(left_by_a_killed_fetch, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=dest.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _build(source: Source, folder: Path) -> None:
@@ -110,13 +88,8 @@ def _extract(source: Source, wheel: Path, target: Path) -> None:
 
 
 def _check_digest(path: Path, expected: str) -> None:
-    if (found := _sha256(path)) != expected:
+    if (found := sha256(path)) != expected:
         raise FetchError(f"{path.name} has SHA-256 {found} instead of the pinned {expected}")
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_record(source: Source, folder: Path) -> None:
@@ -126,29 +99,9 @@ def _write_record(source: Source, folder: Path) -> None:
         "version": source.version,
         "license": source.license,
         "libraries": {name: version(name) for name in ("gguf", "safetensors", "tokenizers")},
-        "files": {path.name: _sha256(path) for path in sorted(folder.iterdir())},
+        "files": {path.name: sha256(path) for path in sorted(folder.iterdir())},
     }
     (folder / "source.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-
-
-def _publish(folder: Path, dest: Path) -> None:
-    folder.chmod(0o755)  # mkdtemp makes it private, and safetensors its file
-    for path in folder.iterdir():
-        path.chmod(0o644)
-        _fsync(path)
-    _fsync(folder)
-    shutil.rmtree(dest, ignore_errors=True)  # an older build; open mappings of it stay valid
-    os.rename(folder, dest)
-    _fsync(dest.parent)
-    _say(f"ready: {dest}")
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _say(line: str) -> None:

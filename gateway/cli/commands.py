@@ -17,7 +17,7 @@ MODULES = {
     **{
         name: name
         for name in (
-            *("init", "check", "secret", "deployments"),
+            *("init", "check", "secret", "deployments", "build"),
             *("models", "usage", "whoami", "hosts", "kv", "fault", "tail", "doctor"),
             *("backup", "restore", "migrate", "triggers", "completion"),
         )

@@ -7,7 +7,7 @@ import click
 SECTIONS = {
     "Serve": ("dev", "serve", "gateway", "node"),
     "Configure": ("init", "check", "secret", "deploy", "rollback", "deployments"),
-    "Weights": ("eval",),
+    "Weights": ("build", "eval"),
     "Tenants and billing": ("tenants", "keys", "usage", "models"),
     "Operate": (
         "whoami",

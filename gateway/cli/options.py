@@ -28,6 +28,7 @@ from gateway.store.errors import StoreError
 from gateway.store.hold import using
 from gateway.tenants import TenantError
 from runtime import settings as config, state
+from runtime.building import BuildFailed
 from runtime.config.fault_tree import draw
 from runtime.config.place import Place
 from runtime.config.vault import VaultError
@@ -92,6 +93,7 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     BadRootSecret: Exit.FAILED,
     VaultError: Exit.FAILED,
     WeightsUnavailable: Exit.FAILED,
+    BuildFailed: Exit.FAILED,
     TenantError: Exit.FAILED,
     StoreError: Exit.FAILED,
     GatewayFailed: Exit.FAILED,

@@ -1,0 +1,89 @@
+"""The text that a model is calibrated on, as windows of tokens.
+
+A .jsonl file holds an object a line: {"text": ...}, or {"messages": [...]}, which the model's own
+template renders. Any other file is taken as plain text. No torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engines.api import Message
+from engines.tokenizer import FolderTokenizer
+
+SHIPPED = Path(__file__).parents[2] / "config" / "calibration" / "mixed.jsonl"
+WINDOW = 512  # tokens
+HELD_OUT_EVERY = 10  # each tenth window is kept for the measure of quality
+LEAST_WINDOWS = 2
+
+
+class BadCalibration(Exception):
+    """Why a text can't calibrate, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Windows of tokens, all of one length, and what they were made from."""
+
+    sha256: str  # of the file
+    windows: list[list[int]]
+
+    @property
+    def held_out(self) -> list[int]:
+        """Which windows are measured on and not fitted to; none of a very short text."""
+        return list(range(HELD_OUT_EVERY - 1, len(self.windows), HELD_OUT_EVERY))
+
+    @property
+    def fitted(self) -> list[int]:
+        """The others."""
+        return [i for i in range(len(self.windows)) if i % HELD_OUT_EVERY != HELD_OUT_EVERY - 1]
+
+
+def calibration(path: Path, folder: Path) -> Calibration:
+    """A file as tokens of the model in `folder`. Raises BadCalibration."""
+    try:
+        content = path.read_bytes()
+        texts = list(_texts(path, content.decode()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadCalibration(f"cannot read the calibration text {path}: {error}") from error
+    tokens = _tokens(texts, FolderTokenizer(folder))
+    windows = [tokens[i : i + WINDOW] for i in range(0, len(tokens) - WINDOW + 1, WINDOW)]
+    if len(windows) < LEAST_WINDOWS:
+        raise BadCalibration(
+            f"{path} has {len(tokens)} tokens of this model; "
+            f"calibration needs {LEAST_WINDOWS * WINDOW} at least"
+        )
+    return Calibration(hashlib.sha256(content).hexdigest(), windows)
+
+
+def _texts(path: Path, content: str) -> Iterator[str | list[Message]]:
+    if path.suffix != ".jsonl":
+        yield content
+        return
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            yield _item(line, f"{path}:{number}")
+
+
+def _item(line: str, where: str) -> str | list[Message]:
+    try:
+        item: Any = json.loads(line)
+        if "text" in item:
+            return str(item["text"])
+        return [Message(turn["role"], turn["content"]) for turn in item["messages"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadCalibration(
+            f"{where}: expected an object with `text`, or with `messages` of `role` and `content`"
+        ) from error
+
+
+def _tokens(texts: list[str | list[Message]], tokenizer: FolderTokenizer) -> list[int]:
+    found: list[int] = []
+    for text in texts:
+        found += tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode_chat(text)
+    return found

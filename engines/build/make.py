@@ -1,0 +1,242 @@
+"""Build an artefact: `python -m engines.build.make SOURCE --out DIR`. Run by `bulkhead build`.
+
+Layer by layer: read, round, keep as a part. At the end the parts are joined into one checkpoint,
+looked over, and put in place whole. Tells its steps on stdout, an object a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engines.build.artefact import copy_tokenizer, hf_quant_config, model_config, write_json
+from engines.build.calibration import SHIPPED, BadCalibration, Calibration, calibration
+from engines.build.dense import Rope
+from engines.build.kv_range import LARGEST, KvRange
+from engines.build.layers import Built, Streams, Work, observe
+from engines.build.packing import packed_tensors, unpacked
+from engines.build.parts import Parts
+from engines.build.plan import (
+    GROUPS,
+    KV,
+    QUANTIZERS,
+    WEIGHTS,
+    BuildError,
+    Options,
+    Plan,
+    check_group,
+    plan,
+)
+from engines.build.preflight import faults
+from engines.build.publish import folder_beside, lock, publish, sha256
+from engines.build.quality import Quality, quality
+from engines.build.record import is_built, record
+from engines.build.shape import Shape, UnsuitableModel, shape_of
+from engines.build.tensorfile import join
+from engines.build.weights import Layer, Weights
+
+Told = Callable[[str, int, int], None]  # a step, and how much of it is done
+
+
+def build(source: Path, out: Path, options: Options, text: Path, tell: Told) -> Path:
+    """Make `out` the artefact and return it; at once if it's there already.
+
+    Raises BuildError, UnsuitableModel or BadCalibration; then nothing is at `out` that wasn't.
+    """
+    out = out.absolute()
+    shape = shape_of(source)
+    check_group(shape, options)
+    the_plan = plan(source, text, options)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with lock(out):
+        if is_built(out, the_plan.key):
+            return out
+        if out.exists() and not (out / "build.json").is_file():
+            raise BuildError(f"{out} exists and isn't a built model: choose another --out")
+        with folder_beside(out) as folder:
+            Builder(source, shape, the_plan, text, Parts(out, the_plan.key), tell).into(folder)
+            publish(folder, out)
+        Parts(out, the_plan.key).remove()
+    return out
+
+
+class Builder:
+    """One build, from the source to a whole folder."""
+
+    def __init__(
+        self, source: Path, shape: Shape, the_plan: Plan, text: Path, parts: Parts, tell: Told
+    ) -> None:
+        self._source = source
+        self._shape = shape
+        self._plan = the_plan
+        self._options = the_plan.options
+        self._text = text
+        self._parts = parts
+        self._tell = tell
+
+    @torch.inference_mode()
+    def into(self, folder: Path) -> None:
+        """Fill an empty folder."""
+        self._tell("reading", 0, 1)
+        text = calibration(self._text, self._source)
+        with Weights(self._source, self._shape) as weights:
+            self._put_ends(weights)
+            streams = self._streams(weights, text)
+            ranges = [self._layer(weights, streams, i) for i in range(self._shape.num_layers)]
+            self._refuse_overflow(ranges)
+            self._put_kv_scales(ranges)
+            self._tell("measuring", 0, 1)
+            found = self._quality(weights, streams, text)
+        self._tell("writing", 0, 1)
+        self._write(folder, text, ranges, found)
+
+    def _put_ends(self, weights: Weights) -> None:
+        """What stands before and behind the layers stays as it is, in bf16."""
+        if self._parts.path("ends"):
+            return
+        ends = {
+            "model.embed_tokens.weight": weights.embedding(),
+            "model.norm.weight": weights.norm(),
+        }
+        if not self._shape.tied_embeddings:
+            ends["lm_head.weight"] = weights.head()
+        self._parts.put("ends", {name: tensor.bfloat16() for name, tensor in ends.items()})
+
+    def _streams(self, weights: Weights, text: Calibration) -> Streams:
+        embedded = weights.embedding()[torch.tensor(text.windows)]
+        rope = Rope.of(self._shape, len(text.windows[0]))
+        return Streams.of(embedded, rope, text.held_out)
+
+    def _layer(self, weights: Weights, streams: Streams, index: int) -> KvRange:
+        self._tell("layers", index, self._shape.num_layers)
+        source, prefix = weights.layer(index), f"model.layers.{index}."
+        if self._options.weights == "bf16":
+            if not self._parts.path(f"layer-{index:04}"):
+                self._parts.put(f"layer-{index:04}", plain_tensors(prefix, source))
+            return observe(self._shape, source, streams)
+        stored = self._parts.get(f"layer-{index:04}")
+        known = built_from(prefix, stored, source, self._options.group) if stored else None
+        work = Work(self._shape, source, streams, self._options.group, known=known)
+        built = work.run()
+        if not known:
+            self._parts.put(f"layer-{index:04}", tensors_of(prefix, built))
+        return work.kv
+
+    def _refuse_overflow(self, ranges: list[KvRange]) -> None:
+        if self._options.kv != "fp8":
+            return
+        for index, found in enumerate(ranges):
+            for name, side in (("K", found.k), ("V", found.v)):
+                if side.amax > LARGEST:
+                    raise BuildError(
+                        f"layer {index}: {name} reaches {side.amax:.0f} and e4m3 ends at 448; "
+                        "TensorRT-LLM stores FP8 pages at scale 1 and would cut it: --kv bf16"
+                    )
+
+    def _put_kv_scales(self, ranges: list[KvRange]) -> None:
+        if self._options.kv == "fp8":
+            scales = {}
+            for index, found in enumerate(ranges):
+                prefix = f"model.layers.{index}.self_attn."
+                scales[f"{prefix}k_proj.k_scale"] = torch.tensor(found.k.scale)
+                scales[f"{prefix}v_proj.v_scale"] = torch.tensor(found.v.scale)
+            self._parts.put("kv", scales)
+
+    def _quality(self, weights: Weights, streams: Streams, text: Calibration) -> Quality | None:
+        if self._options.weights == "bf16":
+            return None
+        ends = weights.norm(), weights.head()
+        return quality(self._shape, streams, torch.tensor(text.windows), text.held_out, *ends)
+
+    def _write(
+        self, folder: Path, text: Calibration, ranges: list[KvRange], found: Quality | None
+    ) -> None:
+        asked, shape = self._options, self._shape
+        join(self._parts.paths(), folder / "model.safetensors")
+        config = model_config(self._source, shape, asked.weights, asked.kv)
+        write_json(folder / "config.json", config)
+        if (asked.weights, asked.kv) != ("bf16", "bf16"):
+            told = hf_quant_config(asked.weights, asked.kv, asked.group)
+            write_json(folder / "hf_quant_config.json", told)
+        copy_tokenizer(self._source, folder)
+        files = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+        told = record(self._plan, shape, folder, ranges, found)
+        told["calibration"] |= {
+            "tokens": sum(map(len, text.windows)),
+            "held_out": len(text.held_out),
+        }
+        write_json(folder / "build.json", told | {"files": files})
+        if wrong := faults(folder):
+            raise BuildError("what was built fails its own check: " + "; ".join(map(str, wrong)))
+
+
+def tensors_of(prefix: str, built: Built) -> dict[str, Tensor]:
+    """A built layer under the names of the checkpoint."""
+    found: dict[str, Tensor] = {}
+    for name, one in built.rounded.items():
+        found |= packed_tensors(prefix + name, one)
+    for name, factors in built.factors.items():
+        found[f"{prefix}{name}.pre_quant_scale"] = factors.bfloat16()
+    return found | _small_tensors(prefix, built.norms, built.biases)
+
+
+def plain_tensors(prefix: str, layer: Layer) -> dict[str, Tensor]:
+    """A layer that stays bf16."""
+    found = {f"{prefix}{name}.weight": w.bfloat16() for name, w in layer.weights.items()}
+    return found | _small_tensors(prefix, layer.norms, layer.biases)
+
+
+def _small_tensors(
+    prefix: str, norms: dict[str, Tensor], biases: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    found = {f"{prefix}{name}.weight": norm.bfloat16() for name, norm in norms.items()}
+    return found | {f"{prefix}{name}.bias": bias.bfloat16() for name, bias in biases.items()}
+
+
+def built_from(prefix: str, tensors: dict[str, Tensor], source: Layer, group: int) -> Built:
+    """The layer that `tensors_of` was told."""
+    return Built(
+        rounded={name: unpacked(prefix + name, tensors, group) for name in source.weights},
+        norms={name: tensors[f"{prefix}{name}.weight"].float() for name in source.norms},
+        factors={
+            name: tensors[f"{prefix}{name}.pre_quant_scale"].float()
+            for name in source.weights
+            if f"{prefix}{name}.pre_quant_scale" in tensors
+        },
+        biases=source.biases,
+    )
+
+
+def _tell(step: str, done: int, of: int) -> None:
+    sys.stdout.write(json.dumps({"step": step, "done": done, "of": of}) + "\n")
+    sys.stdout.flush()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Returns the exit status: 1 with one sentence on stderr if it failed."""
+    parser = argparse.ArgumentParser(prog="python -m engines.build.make", description=__doc__)
+    parser.add_argument("source", type=Path, help="a folder in Hugging Face layout")
+    parser.add_argument("--out", type=Path, required=True, help="the artefact's folder, made here")
+    parser.add_argument("--weights", choices=WEIGHTS, default="int4-awq")
+    parser.add_argument("--kv", choices=KV, default="fp8")
+    parser.add_argument("--group", type=int, choices=GROUPS, default=64)
+    parser.add_argument("--calibration", type=Path, default=SHIPPED)
+    parser.add_argument("--quantizer", choices=QUANTIZERS, default="bulkhead")
+    given = parser.parse_args(arguments)
+    options = Options(given.weights, given.kv, given.group, given.quantizer)
+    try:
+        build(given.source, given.out, options, given.calibration, _tell)
+    except (BuildError, UnsuitableModel, BadCalibration) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

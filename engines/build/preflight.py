@@ -1,0 +1,215 @@
+"""Looks over an artefact before anything serves it: what TensorRT-LLM would load silently wrong.
+
+Torch-free; reads headers, small tensors and JSON. Each fault says where it is, and why it matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engines.build.plan import GROUPS
+from engines.build.shape import Shape, UnsuitableModel, read_json, shape_of
+from engines.build.tensorfile import BadTensorFile, Entry, entries_of
+
+FOLDED = (
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+)
+FACTORED = ("self_attn.o_proj", "mlp.down_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong: the tensor, file or key, and the reason."""
+
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+def faults(folder: Path) -> list[Fault]:
+    """Everything that is wrong with the artefact in a folder. []: it can be served."""
+    try:
+        return list(_faults(folder))
+    except (UnsuitableModel, BadTensorFile) as error:
+        return [Fault(str(folder), str(error))]
+
+
+def _faults(folder: Path) -> Iterator[Fault]:
+    config = read_json(folder / "config.json")
+    shape = shape_of(folder, quantised=True)
+    entries = entries_of(folder)
+    told = _quantization(folder)
+    yield from _config_faults(config, told, entries, shape)
+    yield from _ends(shape, entries)
+    yield from _quantization_faults(told, shape)
+    for index in range(shape.num_layers):
+        layer = Layer(f"model.layers.{index}.", shape, entries, told)
+        yield from layer.faults()
+
+
+def _quantization(folder: Path) -> dict[str, Any]:
+    if not (folder / "hf_quant_config.json").is_file():
+        return {}
+    told = read_json(folder / "hf_quant_config.json").get("quantization")
+    if not isinstance(told, dict) or "quant_algo" not in told:
+        raise UnsuitableModel("hf_quant_config.json has no `quantization.quant_algo`")
+    return told
+
+
+def _config_faults(
+    config: Mapping[str, Any], told: Mapping[str, Any], entries: Mapping[str, Entry], shape: Shape
+) -> Iterator[Fault]:
+    if "rope_theta" not in config:
+        yield Fault(
+            "config.json: rope_theta",
+            "stands in rope_parameters only; TensorRT-LLM and transformers 4 would take 10000",
+        )
+    elif (nested := config.get("rope_parameters")) and nested.get("rope_theta") != shape.rope_theta:
+        yield Fault("config.json: rope_parameters", "says another rope_theta than the top level")
+    if told and not config.get("quantization_config"):
+        yield Fault("config.json: quantization_config", "is missing, hf_quant_config.json is there")
+    if not told and any(entry.dtype == "U8" for entry in entries.values()):
+        yield Fault("hf_quant_config.json", "is missing, and weights are in 4 bits")
+
+
+def _ends(shape: Shape, entries: Mapping[str, Entry]) -> Iterator[Fault]:
+    vocab, hidden = shape.vocab_size, shape.hidden_size
+    yield from _misshapen(entries, "model.embed_tokens.weight", (vocab, hidden), "BF16")
+    yield from _misshapen(entries, "model.norm.weight", (hidden,), "BF16")
+    if not shape.tied_embeddings:
+        yield from _misshapen(entries, "lm_head.weight", (vocab, hidden), "BF16")
+    elif "lm_head.weight" in entries:
+        yield Fault(
+            "lm_head.weight", "is there although tie_word_embeddings is true: one is unread"
+        )
+
+
+def _quantization_faults(told: Mapping[str, Any], shape: Shape) -> Iterator[Fault]:
+    algorithm, group = told.get("quant_algo"), told.get("group_size")
+    if algorithm is None:
+        return
+    where = "hf_quant_config.json"
+    if algorithm != "W4A16_AWQ":
+        yield Fault(f"{where}: quant_algo", f"{algorithm!r} is not read: only W4A16_AWQ is")
+    if group not in GROUPS:
+        yield Fault(f"{where}: group_size", f"{group!r}: TensorRT-LLM's kernels take 64 or 128")
+    else:
+        for name, (_, columns) in shape.linears().items():
+            if columns % group:
+                yield Fault(f"{where}: group_size", f"{group} doesn't divide {name}'s {columns}")
+    if told.get("has_zero_point"):
+        yield Fault(f"{where}: has_zero_point", "weights with a zero point are read as without")
+    if told.get("pre_quant_scale") is not True:
+        yield Fault(f"{where}: pre_quant_scale", "must be true: o_proj and down_proj have one")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's tensors."""
+
+    prefix: str
+    shape: Shape
+    entries: Mapping[str, Entry]
+    told: Mapping[str, Any]
+
+    def faults(self) -> Iterator[Fault]:
+        """Everything that is wrong with it."""
+        for name, size in self.shape.norms().items():
+            yield from _misshapen(self.entries, f"{self.prefix}{name}.weight", (size,), "BF16")
+        for name, (rows, columns) in self.shape.linears().items():
+            if self.told.get("quant_algo"):
+                yield from self._packed(name, rows, columns)
+            else:
+                weight = f"{self.prefix}{name}.weight"
+                yield from _misshapen(self.entries, weight, (rows, columns), "BF16")
+        if self.told.get("quant_algo"):
+            yield from self._factors()
+        yield from self._kv_scales()
+
+    def _packed(self, name: str, rows: int, columns: int) -> Iterator[Fault]:
+        group = self.told.get("group_size")
+        full = self.prefix + name
+        yield from _misshapen(self.entries, f"{full}.weight", (rows // 2, columns), "U8")
+        if isinstance(group, int) and group > 0 and columns % group == 0:
+            scale = f"{full}.weight_scale"
+            yield from _misshapen(self.entries, scale, (rows, columns // group), "F32")
+
+    def _factors(self) -> Iterator[Fault]:
+        for name in FOLDED:
+            if (factors := f"{self.prefix}{name}.pre_quant_scale") in self.entries:
+                yield Fault(
+                    factors,
+                    "is not folded into the norm before; TensorRT-LLM fuses this matrix with its "
+                    "neighbours and doesn't read it" + self._unshared(name),
+                )
+        for name in FACTORED:
+            factors, columns = f"{self.prefix}{name}.pre_quant_scale", self.shape.linears()[name][1]
+            if factors not in self.entries:
+                yield Fault(factors, "is missing; TensorRT-LLM stops without it (ones will do)")
+            else:
+                yield from _misshapen(self.entries, factors, (columns,), "BF16")
+
+    def _unshared(self, name: str) -> str:
+        """Matrices that read the same input must have shared one scale, or no norm can take it."""
+        group = FOLDED[:3] if name in FOLDED[:3] else FOLDED[3:]
+        found = [self.entries.get(f"{self.prefix}{one}.pre_quant_scale") for one in group]
+        values = {entry.read().tobytes() for entry in found if entry is not None}
+        if len(values) > 1 or None in found:
+            return f", and {', '.join(one.rpartition('.')[2] for one in group)} don't share one"
+        return ""
+
+    def _kv_scales(self) -> Iterator[Fault]:
+        wants = self.told.get("kv_cache_quant_algo") == "FP8"
+        for part in ("k", "v"):
+            name = f"{self.prefix}self_attn.{part}_proj.{part}_scale"
+            entry = self.entries.get(name)
+            if entry is None:
+                continue  # ModelOpt's "cast" mode stores none: scale 1
+            if not wants:
+                yield Fault(name, "is there, but kv_cache_quant_algo isn't FP8: it would be unread")
+                continue
+            if entry.size != 4 or entry.dtype != "F32":
+                yield Fault(name, f"is {entry.dtype} {entry.shape} instead of one F32 number")
+                continue
+            scale = float(entry.read().item())
+            if not 0 < scale <= 1:
+                yield Fault(
+                    name,
+                    f"says that {part.upper()} reaches {448 * scale:.0f}; TensorRT-LLM stores FP8 "
+                    "pages at scale 1, which ends at 448: build with --kv bf16",
+                )
+
+
+def _misshapen(
+    entries: Mapping[str, Entry], name: str, shape: tuple[int, ...], dtype: str
+) -> Iterator[Fault]:
+    entry = entries.get(name)
+    if entry is None:
+        yield Fault(name, "is missing")
+    elif entry.shape != shape or entry.dtype != dtype:
+        yield Fault(name, f"is {entry.dtype} {entry.shape} instead of {dtype} {shape}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line: faults on stderr, one a line. Returns 1 if there are any."""
+    parser = argparse.ArgumentParser(prog="python -m engines.build.preflight", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    found = faults(parser.parse_args(arguments).folder)
+    for fault in found:
+        sys.stderr.write(f"error: {fault}\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
