@@ -25,6 +25,7 @@ NEEDED["avx512"] = {f"avx512{part}" for part in ("f", "bw", "vl", "dq", "_vnni",
 SAYS_ISAS = (
     "import json; from engines.kernels.native import module; print(json.dumps(module.isas()))"
 )
+KERNELS = re.compile(r"_avx\w+\.cpp$")  # each named for its instruction set
 WIDE = re.compile(r"%[yz]mm\d")
 
 pytestmark = pytest.mark.slow
@@ -115,7 +116,7 @@ def test_only_the_kernels_of_an_instruction_set_hold_its_instructions(built: Bui
     for name, path in built.objects.items():
         code = said("objdump", "-d", "--no-show-raw-insn", path)
         wide = set(WIDE.findall(code))
-        if not name.endswith(("_avx2.cpp", "_avx512.cpp")):
+        if not KERNELS.search(name):
             assert not wide, f"{name} holds {wide}"
         elif name.endswith("_avx2.cpp"):
             assert "%zmm" not in code, name
@@ -132,7 +133,7 @@ def test_the_linker_can_t_mix_instruction_sets(built: Built) -> None:
     for name, path in built.objects.items():
         weak = {row.split(" ", 2)[2] for row in said("nm", "-C", path).splitlines() if " W " in row}
         held.update(weak)
-        if name.endswith(("_avx2.cpp", "_avx512.cpp")):
+        if KERNELS.search(name):
             of_kernels[name] = weak
     for name, weak in of_kernels.items():
         theirs = [it for it in weak if held[it] > 1 or "bulkhead::" not in it.split("(")[0]]
