@@ -178,3 +178,81 @@ class PagedAttention:
         self, page: int, layer: int, side: int, kv_head: int, out: NDArray[np.float32]
     ) -> None:
         """K (side 0) or V (1) of one page as [page_size, head_dim]."""
+
+class Linear:
+    """A linear layer of a Model: y = (x * factors) W^T + bias. Arrays are kept, not copied."""
+
+    def __init__(
+        self,
+        kind: str,
+        packed: NDArray[np.uint8],
+        n: int,
+        k: int,
+        group: int,
+        bias: NDArray[np.float32] | None = None,
+        factors: NDArray[np.float32] | None = None,
+    ) -> None: ...
+
+class Layer:
+    """One layer of a Model: q, k and v in one matrix, gate and up by turns of 64 rows."""
+
+    def __init__(
+        self,
+        *,
+        attention_norm: NDArray[np.float32],
+        qkv: Linear,
+        q_norm: NDArray[np.float32] | None,
+        k_norm: NDArray[np.float32] | None,
+        output: Linear,
+        mlp_norm: NDArray[np.float32],
+        gate_up: Linear,
+        down: Linear,
+    ) -> None: ...
+
+class Pages:
+    """The memory of all pages, whole pages of it; `numbers` are bfloat16 or fp8_e4m3."""
+
+    def __init__(
+        self,
+        *,
+        memory: NDArray[np.uint8],
+        num_layers: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        numbers: str,
+        k_scales: list[float],
+        v_scales: list[float],
+    ) -> None: ...
+
+class Model:
+    """A model over its pages. Raises ValueError for parts that don't fit each other."""
+
+    def __init__(
+        self,
+        *,
+        embedding: NDArray[np.uint16],
+        layers: list[Layer],
+        norm: NDArray[np.float32],
+        head: Linear,
+        cos: NDArray[np.float32],
+        sin: NDArray[np.float32],
+        pages: Pages,
+        heads: int,
+        inner: int,
+        eps: float,
+        isa: str = "",
+        threads: int = 1,
+    ) -> None: ...
+    def run(
+        self,
+        step: StepView,
+        tokens: NDArray[np.int64],
+        logits: NDArray[np.float32],
+        best: NDArray[np.int64],
+    ) -> None:
+        """One step: its K and V into the pages; logits of the tokens at these places, and the token
+        of the highest of each, or -1 where they aren't finite.
+
+        Raises IndexError, with nothing written, for a step that names what isn't there.
+        """

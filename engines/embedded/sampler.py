@@ -13,21 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.api import Sampling
-from engines.embedded.batch import Batch
+from engines.embedded.batch import Batch, Ints
 
 Floats = NDArray[np.floating]
 
 COLDEST = 1e-6  # below, float32 would overflow; the highest logit wins anyway
 
 
-def choices(batch: Batch, logits: Floats) -> dict[int, tuple[int, ...]]:
-    """Each row's choices from the logits of `batch.choice_tokens`. See backend.Runner."""
+def choices(batch: Batch, logits: Floats, best: Ints | None = None) -> dict[int, tuple[int, ...]]:
+    """Each row's choices from the logits of `batch.choice_tokens`. See backend.Runner.
+
+    `best`: the token of the highest logit of each, -1 where they aren't finite, if that is known.
+    """
     rows = batch.choice_rows.tolist()
     positions = (batch.positions[batch.choice_tokens] + 1).tolist()
     samplings = [batch.chunks[row].seq.request.sampling for row in rows]
     told: dict[int, tuple[int, ...]] = {}
     broken: set[int] = set()
-    for row, token in zip(rows, sample(logits, samplings, positions), strict=True):
+    for row, token in zip(rows, sample(logits, samplings, positions, best), strict=True):
         if token is None:
             broken.add(row)  # what follows it in the row was never chosen
         elif row not in broken:
@@ -36,21 +39,29 @@ def choices(batch: Batch, logits: Floats) -> dict[int, tuple[int, ...]]:
 
 
 def sample(
-    logits: Floats, samplings: Sequence[Sampling], positions: Sequence[int]
+    logits: Floats,
+    samplings: Sequence[Sampling],
+    positions: Sequence[int],
+    best: Ints | None = None,
 ) -> list[int | None]:
     """One token id a row of logits [rows, vocab_size]; `positions` are those of the new tokens.
 
-    None where the logits aren't finite: argmax finds NaN and infinity wherever they stand.
+    None where the logits aren't finite. `best` as in `choices`.
     """
-    best = logits.argmax(axis=1)
-    is_sound = np.isfinite(logits[np.arange(len(best)), best])
-    tokens = [int(id) if sound else None for id, sound in zip(best, is_sound, strict=True)]
+    found = _best(logits) if best is None else best
+    tokens: list[int | None] = [id if id >= 0 else None for id in found.tolist()]
     for row, sampling in enumerate(samplings):
-        if sampling.temperature > 0 and is_sound[row]:
+        if sampling.temperature > 0 and tokens[row] is not None:
             probabilities = _probabilities(logits[row], sampling.temperature)
             number = uniform(sampling.seed, positions[row])
             tokens[row] = _draw(probabilities, sampling.top_p, number)
     return tokens
+
+
+def _best(logits: Floats) -> Ints:
+    """argmax finds NaN and infinity wherever they stand."""
+    found = logits.argmax(axis=1)
+    return np.where(np.isfinite(logits[np.arange(len(found)), found]), found, -1)
 
 
 def uniform(seed: int, position: int) -> float:

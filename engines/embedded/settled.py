@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from engines.embedded.config import AUTO, EngineConfig, UnsupportedError
+from engines.embedded.config import AUTO, EngineConfig, ModelConfig, UnsupportedError
 from engines.embedded.cores import num_threads
 from engines.embedded.quantization import Quantization
 from engines.kernels import native
@@ -25,11 +25,16 @@ NO_TORCH = "torch isn't installed here: pip install 'bulkhead[torch]'"
 
 def settled_options(options: Mapping[str, Any], folder: Path) -> EngineConfig:
     """The options of an engine on the model in `folder`, which may still be missing."""
-    return settled(EngineConfig.from_options(options), Quantization.of_folder(folder))
+    model = ModelConfig.from_folder(folder) if (folder / "config.json").is_file() else None
+    return settled(EngineConfig.from_options(options), Quantization.of_folder(folder), model)
 
 
 def settled(
-    engine: EngineConfig, quantization: Quantization | None, *, has_torch: bool | None = None
+    engine: EngineConfig,
+    quantization: Quantization | None,
+    model: ModelConfig | None = None,
+    *,
+    has_torch: bool | None = None,
 ) -> EngineConfig:
     """Raises UnsupportedError for what can't be had, saying what to do."""
     kv_dtype = engine.kv_dtype
@@ -41,7 +46,7 @@ def settled(
     engine = replace(engine, kv_dtype=kv_dtype)
     if has_torch is None:
         has_torch = find_spec("torch") is not None
-    engine = replace(engine, backend=_backend(engine, has_torch))
+    engine = replace(engine, backend=_backend(engine, model, has_torch))
     engine = replace(engine, threads=_threads(engine))
     is_int4 = quantization is not None and bool(quantization.weights)
     return replace(
@@ -51,19 +56,23 @@ def settled(
     )
 
 
-def native_fault(engine: EngineConfig) -> str | None:
-    """Why these options are none of the native backend's; None if they are."""
+def native_fault(engine: EngineConfig, model: ModelConfig | None) -> str | None:
+    """Why the native backend can't serve this; None if it can."""
     if not native.HAS_MODEL:
         return NOT_BUILT
     if engine.dtype != "bfloat16":
         return f"the native backend computes in bfloat16: 'dtype' is {engine.dtype!r}"
     if engine.kv_dtype not in ("bfloat16", "fp8_e4m3"):
         return f"the native backend has no pages of 'kv_dtype' {engine.kv_dtype!r}"
+    if engine.page_size % 2:
+        return f"the native backend has no pages of {engine.page_size} tokens: an odd number"
+    if model is not None and (model.head_dim % 16 or model.intermediate_size % 16):
+        return "the native backend wants head_dim and intermediate_size to be multiples of 16"
     return None
 
 
-def _backend(engine: EngineConfig, has_torch: bool) -> str:
-    fault = None if engine.backend == "torch" else native_fault(engine)
+def _backend(engine: EngineConfig, model: ModelConfig | None, has_torch: bool) -> str:
+    fault = None if engine.backend == "torch" else native_fault(engine, model)
     if engine.backend == "native" and fault is not None:
         raise UnsupportedError(f"option 'backend': {fault}")
     if engine.backend != "torch" and fault is None:

@@ -13,9 +13,9 @@ except ImportError:  # no compiler when this was installed: the torch twins comp
     module = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from engines._native import StepView
+    from engines._native import Layer, Linear, Model, StepView
 
 IS_BUILT = module is not None
 HAS_MODEL = hasattr(module, "Model")
 
-__all__ = ["HAS_MODEL", "IS_BUILT", "StepView", "module"]
+__all__ = ["HAS_MODEL", "IS_BUILT", "Layer", "Linear", "Model", "StepView", "module"]

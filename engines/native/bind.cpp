@@ -7,5 +7,6 @@ NB_MODULE(_native, module) {
   bulkhead::bind_linear(module);
   bulkhead::bind_step(module);
   bulkhead::bind_check(module);
+  bulkhead::bind_model(module);
   bulkhead::bind_rows(module);
 }

@@ -10,6 +10,7 @@ void bind_cpu(nanobind::module_& module);
 void bind_linear(nanobind::module_& module);
 void bind_step(nanobind::module_& module);
 void bind_check(nanobind::module_& module);
+void bind_model(nanobind::module_& module);
 void bind_rows(nanobind::module_& module);
 
 }  // namespace bulkhead

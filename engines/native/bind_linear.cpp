@@ -14,6 +14,7 @@
 #include "bind.h"
 #include "linear.h"
 #include "linear_layout.h"
+#include "linear_named.h"
 #include "pool.h"
 
 namespace nb = nanobind;
@@ -31,39 +32,6 @@ void require(bool holds, const std::string& otherwise) {
   if (!holds) throw std::invalid_argument(otherwise);
 }
 
-struct Kind {
-  const char* name;
-  Weights weights;
-  Product LinearKernels::*product;
-  bool takes_int8;
-};
-
-constexpr Kind KINDS[] = {
-    {"w16a16", Weights::bf16, &LinearKernels::bf16_bf16, false},
-    {"w4a16", Weights::int4, &LinearKernels::int4_bf16, false},
-    {"w4a8", Weights::int4, &LinearKernels::int4_int8, true},
-    {"w8a8", Weights::int8, &LinearKernels::int8_int8, true},
-};
-
-const Kind& kind_named(const std::string& name) {
-  for (const Kind& kind : KINDS)
-    if (name == kind.name) return kind;
-  throw std::invalid_argument("unknown product '" + name + "'; known: w16a16, w4a16, w4a8, w8a8");
-}
-
-void check_sizes(Weights weights, int64_t n, int64_t k, int64_t group) {
-  require(n > 0 && k > 0 && n <= INT32_MAX && k <= INT32_MAX,
-          "a matrix of " + std::to_string(n) + " x " + std::to_string(k) + " is none or too large");
-  if (weights == Weights::bf16) {
-    require(k % 2 == 0, "bf16 weights need an even k, not " + std::to_string(k));
-    return;
-  }
-  const bool is_known = group == 64 || (group == 128 && weights == Weights::int4);
-  require(is_known, "weights' groups are of 64 or, int4, 128 values, not " + std::to_string(group));
-  require(k % group == 0, "k of " + std::to_string(k) + " is no multiple of its groups' " +
-                              std::to_string(group));
-}
-
 NewBytes new_lines(size_t size) {
   auto* data = static_cast<uint8_t*>(::operator new(size, std::align_val_t{LINE}));
   nb::capsule owner(data, [](void* p) noexcept { ::operator delete(p, std::align_val_t{LINE}); });
@@ -71,7 +39,7 @@ NewBytes new_lines(size_t size) {
 }
 
 NewBytes new_packed(Weights weights, int64_t n, int64_t k, int64_t group) {
-  check_sizes(weights, n, k, group);
+  check_matrix(weights, n, k, group);
   const size_t blocks = (n + BLOCK - 1) / BLOCK;
   return new_lines(blocks * block_bytes(weights, static_cast<int>(k), static_cast<int>(group)));
 }
@@ -107,8 +75,8 @@ NewBytes packed_int4(Rows<uint8_t> w, Rows<float> scales) {
 }
 
 size_t packed_bytes(const std::string& kind, int64_t n, int64_t k, int64_t group) {
-  const Weights weights = kind_named(kind).weights;
-  check_sizes(weights, n, k, group);
+  const Weights weights = linear_kind(kind).weights;
+  check_matrix(weights, n, k, group);
   const size_t blocks = (n + BLOCK - 1) / BLOCK;
   return blocks * block_bytes(weights, static_cast<int>(k), static_cast<int>(group));
 }
@@ -153,7 +121,7 @@ struct Converted {
 NewRows linear(const std::string& kind_name, Bytes packed, int64_t n, int64_t k, int64_t group,
                Rows<float> x, const std::string& isa_name, int blocks, int threads,
                std::optional<Rows<float>> onto) {
-  const Kind& kind = kind_named(kind_name);
+  const LinearKind& kind = linear_kind(kind_name);
   const Isa isa = isa_name.empty() ? best_isa() : isa_named(isa_name);
   const size_t wanted = packed_bytes(kind_name, n, k, group);
   require(packed.size() == wanted, "packed weights of " + std::to_string(packed.size()) +

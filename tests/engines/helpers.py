@@ -6,12 +6,18 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from engines.api import Output, Request, Sampling
 from engines.embedded.engine import EmbeddedEngine
+from engines.kernels import native
 
+needs_native = pytest.mark.skipif(
+    not native.HAS_MODEL, reason="the native kernels aren't built: make native"
+)
+BACKENDS = ["torch", pytest.param("native", marks=needs_native)]
 TIE = 1e-3  # logit gap under which float32 may order two tokens either way
 
 

@@ -10,13 +10,13 @@ import torch
 
 from engines.api import EngineSpec, FinishReason, Message
 from engines.embedded.engine import EmbeddedEngine, create
-from tests.engines.helpers import TIE, Reference, ask, drive
+from tests.engines.helpers import BACKENDS, TIE, Reference, ask, drive
 
 ANSWER_TOKENS = 64
-# Engine and reference round to bf16 at different places, 30 layers deep: two logits a step or two
-# apart may come out in either order. A step is the spacing of bf16 numbers at the best logit: 1/8
-# from 16 to 32. Two steps were seen; three are allowed.
-BF16_STEPS = 3
+# The engine rounds to bf16 at many places, 30 layers deep: two logits a step or two apart may come
+# out in either order. A step is the spacing of bf16 numbers at the best logit: 1/8 from 16 to 32.
+# Somewhat more than three were seen in torch, two in the native kernels; four are allowed.
+BF16_STEPS = 4
 
 QUESTIONS = [
     "What is the capital of France?",
@@ -73,15 +73,17 @@ def test_float32_answers_are_those_of_transformers(
 
 
 @pytest.mark.slow
-def test_bfloat16_answers_differ_by_rounding_only(model_dir: Path) -> None:
-    """The default engine against bf16 transformers: a differing token is a tie within the bound."""
-    engine = create(EngineSpec("real", str(model_dir)))
-    reference = Reference(model_dir, torch.bfloat16)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bfloat16_answers_differ_by_rounding_only(
+    model_dir: Path, exact_reference: Reference, backend: str
+) -> None:
+    """Against exact transformers: a differing token is a tie within the bound."""
+    engine = create(EngineSpec("real", str(model_dir), {"backend": backend}))
     asked = prompts(engine)
     answers = drive(engine, *[ask(id, prompt, ANSWER_TOKENS) for id, prompt in asked.items()])
     same = total = 0
     for id, prompt in asked.items():
-        gaps, bounds = reference.gaps(prompt, answers.tokens(id), BF16_STEPS)
+        gaps, bounds = exact_reference.gaps(prompt, answers.tokens(id), BF16_STEPS)
         worst = int((gaps - bounds).argmax())
         assert gaps[worst] <= bounds[worst], (
             f"{id}: token {worst} is {float(gaps[worst])} below the best logit; "

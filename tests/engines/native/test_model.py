@@ -1,0 +1,139 @@
+"""A whole model in native kernels against the same in torch, on random weights of each family.
+
+Torch computes in float32: what differs is what the native kernels round.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engines.embedded.backend import Backend
+from engines.embedded.batch import Batch, build
+from engines.embedded.config import EngineConfig, ModelConfig
+from engines.embedded.native_backend import open_backend
+from engines.embedded.quantization import Quantization
+from engines.embedded.seq import Page, Seq
+from engines.embedded.settled import settled
+from engines.embedded.torch_backend import open_backend as open_torch
+from engines.kernels import native
+from tests.engines.helpers import ask, needs_native, random_prompt
+from tests.engines.native.tiny_models import KINDS, tiny_model
+
+pytestmark = needs_native
+
+ISAS = native.module.isas() if native.HAS_MODEL else []
+KV_DTYPES = ["bfloat16", "fp8_e4m3"]
+PAGE = 4
+Logits = NDArray[np.float32]
+
+
+@pytest.fixture(params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tiny_model(tmp_path, request.param)
+
+
+def engine_config(folder: Path, **options: Any) -> EngineConfig:
+    told = {"page_size": PAGE, "kv_memory_bytes": 1 << 20, "kv_dtype": "bfloat16"} | options
+    return settled(EngineConfig.from_options(told), Quantization.of_folder(folder))
+
+
+def opened(folder: Path, isa: str = "", **options: Any) -> Backend:
+    model = ModelConfig.from_folder(folder)
+    return open_backend(folder, model, engine_config(folder, **options), isa)
+
+
+class Story:
+    """Seqs over one backend's pages, fed in any chunks."""
+
+    def __init__(self, backend: Backend, lengths: list[int], seed: int = 0) -> None:
+        self.backend = backend
+        self.seqs = [
+            Seq.of(ask(f"s{i}", random_prompt(n, seed + i), 4)) for i, n in enumerate(lengths)
+        ]
+        self.logits: list[list[Logits]] = [[] for _ in lengths]
+        pages = np.random.default_rng(seed).permutation(np.arange(1, backend.kv.num_pages))
+        free = iter(pages.tolist())
+        for seq in self.seqs:
+            for _ in range(-(-len(seq.tokens) // PAGE)):
+                seq.hold(Page(next(free), 1))
+            seq.begin(0)
+
+    def step(self, counts: dict[int, int]) -> None:
+        """`counts` tokens of these seqs."""
+        chunks = {i: self.seqs[i].next_chunk(n) for i, n in counts.items()}
+        batch: Batch = build(list(chunks.values()), PAGE)
+        found = self.backend.runner.logits(batch, np.arange(len(batch.input_ids)))
+        for row, chunk in enumerate(batch.chunks):
+            (i,) = (i for i, one in chunks.items() if one is chunk)
+            self.logits[i].append(found[batch.token_rows == row])
+
+    def whole(self) -> list[Logits]:
+        """All that is left, at once."""
+        self.step({i: len(s.tokens) - s.num_scheduled for i, s in enumerate(self.seqs)})
+        return [np.concatenate(parts) for parts in self.logits]
+
+    def cut(self, seed: int) -> list[Logits]:
+        """In random chunks, of random seqs at a time."""
+        chance = np.random.default_rng(seed)
+        while left := {
+            i: len(s.tokens) - s.num_scheduled
+            for i, s in enumerate(self.seqs)
+            if len(s.tokens) > s.num_scheduled
+        }:
+            chosen = [i for i in left if chance.random() < 0.6] or list(left)
+            self.step({i: min(left[i], int(chance.choice([1, 1, 2, 5, 17]))) for i in chosen})
+        return [np.concatenate(parts) for parts in self.logits]
+
+    def pages(self) -> list[bytes]:
+        """What lies in the pages of each seq."""
+        kv = self.backend.kv
+        return [b"".join(kv.bytes_of(p).tobytes() for p in seq.block_table) for seq in self.seqs]
+
+
+LENGTHS = [1, 5, 23, 64, 90]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_it_computes_what_torch_computes(folder: Path, isa: str, kv_dtype: str) -> None:
+    """Every token's logits, but for rounding."""
+    exact = engine_config(folder, backend="torch", dtype="float32", kv_dtype=kv_dtype)
+    twin = open_torch(folder, ModelConfig.from_folder(folder), exact)
+    expected = np.concatenate(Story(twin, LENGTHS).whole())
+    for activations in ("bfloat16", "int8"):
+        backend = opened(folder, isa, kv_dtype=kv_dtype, activations=activations)
+        found = np.concatenate(Story(backend, LENGTHS).whole())
+        errors = np.abs(found - expected).mean() / expected.std()
+        assert errors < (0.02 if activations == "bfloat16" else 0.05), activations
+        assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_no_bit_depends_on_who_shares_the_step(folder: Path, isa: str, kv_dtype: str) -> None:
+    """Nor on how a prompt is cut, nor on threads: logits and pages are equal to the bit."""
+    options = {"kv_dtype": kv_dtype, "lm_head": "int8", "activations": "int8"}
+    whole = Story(opened(folder, isa, **options), LENGTHS)
+    expected = whole.whole()
+    for seed, threads in ((1, 1), (2, 3)):
+        story = Story(opened(folder, isa, threads=threads, **options), LENGTHS)
+        for found, logits in zip(story.cut(seed), expected, strict=True):
+            np.testing.assert_array_equal(found, logits)
+        assert story.pages() == whole.pages()
+
+
+def test_a_long_context_is_the_same_shared_among_threads(tmp_path: Path) -> None:
+    """One row's context is cut in segments where there are threads to take them."""
+    folder = tiny_model(tmp_path, "llama", max_context=4096)
+    found = []
+    for threads in (1, 3):
+        story = Story(opened(folder, threads=threads), [1500])
+        story.step({0: 1499})
+        story.step({0: 1})
+        found.append(story.logits[0][-1])
+    np.testing.assert_array_equal(found[0], found[1])
