@@ -10,6 +10,10 @@ calibrated here (checkpoint). All three read each text in turn, so the differenc
   that greedy decoding would give the whole code. The model is small: what counts is the difference.
 * ARC-Easy by the likeliest answer; LAMBADA by its last word, greedily.
 
+With --against FOLDER, 4-bit weights that were built of the same model, it compares weights instead:
+BF16 and those, each over BF16 and FP8 pages, on the first 8,192 tokens of WikiText-2, through the
+engine that serves (--options: JSON, as in [[models]]).
+
 Sets are read from ../shared/data beside the checkout, or where --data says; one that isn't there is
 skipped. Each part stops taking texts when its time is up: `n` says how many there were. The figures
 don't depend on how busy the machine is; only `n` does.
@@ -18,6 +22,7 @@ don't depend on how busy the machine is; only `n` does.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections import defaultdict
@@ -27,19 +32,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
+from benchmarks import weights_quality
 from benchmarks.bulkhead import model_folder
 from benchmarks.kv_results import Difference, Results
 from benchmarks.kv_subject import BASE, KINDS, Reader, Text, pages_in, readers
 from benchmarks.kv_texts import ARC_EASY, DATA, DEPTHS, LAMBADA, WIKITEXT, Choice, Haystack, Texts
 from benchmarks.process import Foreign
 from benchmarks.report import at_most, emit, foreign_note, table
+from engines.embedded.evaluation.metrics import agreements, divergences, log_probs, nats
 
 T = TypeVar("T")
 Readers = dict[str, Reader]
 
-SLICE = 256  # tokens whose logits are held at once
+SLICE = 64  # tokens whose logits are held at once
 BATCH = 8  # passages at once
 LENGTHS = (2048, 4096, 8192)  # of haystacks, with their questions
 NATS, KL, OTHER = "WikiText-2 nats/token", "KL nats/token", "other likeliest token"
@@ -72,7 +80,12 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="few texts: a trial of the bench")
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of evaluation sets")
     parser.add_argument("--threads", type=int, help="all cores unless told else")
+    parser.add_argument("--against", type=Path, action="append", help="a folder of other weights")
+    parser.add_argument("--options", type=json.loads, default={}, help="the engine's, with those")
     options = parser.parse_args()
+    if options.against:
+        _weights(options)
+        return
     if options.threads:
         torch.set_num_threads(options.threads)
     size = FULL if options.full else TINY if options.tiny else USUAL
@@ -81,6 +94,20 @@ def main() -> None:
     with readers(folder, texts.calibration(size.calibration, 512)) as by_kind:
         _run(size, texts, by_kind, results)
     _report(results, folder, foreign.share())
+
+
+def _weights(options: argparse.Namespace) -> None:
+    foreign, folder = Foreign(), model_folder()
+    texts = Texts(folder, options.data)
+    if not _there(texts, WIKITEXT):
+        return
+    windows = texts.opening(weights_quality.TOKENS)[: 2 if options.tiny else None]
+    folders = [folder, *options.against]
+    chosen, results = weights_quality.compared(folders, windows, options.options)
+    print(weights_quality.told(chosen, results))
+    print(foreign_note(foreign.share()))
+    targets = {} if options.tiny else weights_quality.targets(chosen, results)
+    emit("weights_quality", targets, weights_quality.raw(chosen, results))
 
 
 def _run(size: Size, texts: Texts, by_kind: Readers, results: Results) -> None:
@@ -128,19 +155,18 @@ def _haystacks(texts: Texts, numbers: tuple[int, ...]) -> Iterator[tuple[int, Ha
 
 def _wikitext(window: list[int], by_kind: Readers, results: Results) -> None:
     hidden = {kind: reader.read(window)[:-1] for kind, reader in by_kind.items()}
-    targets = torch.tensor(window[1:])
+    targets = np.array(window[1:], np.int64)
     sums: dict[tuple[str, str], float] = defaultdict(float)
     for start in range(0, len(targets), SLICE):
         part = slice(start, start + SLICE)
-        log_probs = {
-            kind: by_kind[kind].logits(states[part]).log_softmax(dim=1)
+        logs = {
+            kind: log_probs(by_kind[kind].logits(states[part]).numpy())
             for kind, states in hidden.items()
         }
-        base = log_probs[BASE]
-        for kind, found in log_probs.items():
-            sums[NATS, kind] -= float(found.gather(1, targets[part, None]).sum())
-            sums[KL, kind] += float((base.exp() * (base - found)).sum())
-            sums[OTHER, kind] += float((base.argmax(1) != found.argmax(1)).sum())
+        for kind, found in logs.items():
+            sums[NATS, kind] += float(nats(found, targets[part]).sum())
+            sums[KL, kind] += float(divergences(logs[BASE], found).sum())
+            sums[OTHER, kind] += float((~agreements(logs[BASE], found)).sum())
     for (metric, kind), total in sums.items():
         results.add(metric, kind, total / len(targets))
 

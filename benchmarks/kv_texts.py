@@ -65,6 +65,11 @@ class Texts:
         chosen = starts[:: max(1, len(starts) // number)][:number]
         return [tokens[start : start + WINDOW] for start in chosen]
 
+    def opening(self, length: int) -> list[list[int]]:
+        """The first tokens of WikiText-2's test set, in windows that follow each other."""
+        tokens = self._encode((self._data / WIKITEXT).read_text())[:length]
+        return [tokens[start : start + WINDOW] for start in range(0, len(tokens), WINDOW)]
+
     def arc_easy(self, number: int) -> list[Choice]:
         """The first questions."""
         return [self._choice(item) for item in self._items(ARC_EASY, number)]

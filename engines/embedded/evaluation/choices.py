@@ -5,7 +5,7 @@ Told folders; the first one whose weights aren't quantized is the base, over BF1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ def choices(folders: Sequence[Path], options: Mapping[str, Any], longest: int) -
 
     Raises UnsupportedError: a folder can't be served, has another vocabulary, or none is a base.
     """
+    folders = list(dict.fromkeys(folders))
     models = {folder: ModelConfig.from_folder(folder) for folder in folders}
     kinds = {folder: weights_of(folder) for folder in folders}
     base = next((folder for folder in folders if kinds[folder] == "bf16"), None)
@@ -60,11 +61,10 @@ def choices(folders: Sequence[Path], options: Mapping[str, Any], longest: int) -
     found = []
     for folder in ordered:
         unsuited = UNSUITED | (ROUNDING if kinds[folder] == "bf16" else set())
-        kept = {name: value for name, value in options.items() if name not in unsuited}
-        found += [
-            Choice(names[folder], kv, folder, _options(kept, kv, models[folder], longest))
-            for kv in KV
-        ]
+        for kv in KV:
+            kept = {name: value for name, value in options.items() if name not in unsuited}
+            sized = _options(kept, kv, models[folder], longest)
+            found.append(Choice(names[folder], kv, folder, sized))
     return found
 
 
@@ -80,24 +80,27 @@ def max_text(folder: Path, options: Mapping[str, Any]) -> int:
     return engine.max_context or ModelConfig.from_folder(folder).max_context
 
 
-def _names(folders: Iterable[Path], kinds: Mapping[Path, str]) -> dict[Path, str]:
-    """A folder's kind, and its name where there are several of a kind."""
-    every = list(kinds.values())
-    return {
-        folder: kinds[folder]
-        if every.count(kinds[folder]) == 1
-        else f"{kinds[folder]} {folder.name}"
-        for folder in folders
-    }
+def _names(folders: Sequence[Path], kinds: Mapping[Path, str]) -> dict[Path, str]:
+    """A folder's kind; with its name where there are several of a kind, or else where it is."""
+    found: dict[Path, str] = {}
+    for folder in folders:
+        alike = [other for other in folders if kinds[other] == kinds[folder]]
+        names = [other.name for other in alike]
+        if len(alike) == 1:
+            found[folder] = kinds[folder]
+        elif names.count(folder.name) == 1:
+            found[folder] = f"{kinds[folder]} {folder.name}"
+        else:
+            found[folder] = f"{kinds[folder]} {folder}"
+    return found
 
 
-def _options(given: Mapping[str, Any], kv: str, model: ModelConfig, longest: int) -> dict[str, Any]:
-    kept = {name: value for name, value in given.items() if name not in UNSUITED}
+def _options(kept: dict[str, Any], kv: str, model: ModelConfig, longest: int) -> dict[str, Any]:
     if kv == BASE_KV:
         kept.pop("kv_scales", None)
     most = max(REQUESTS)
     budget = kept.get("max_batch_tokens", EngineConfig().max_batch_tokens)
-    options = dict(kept) | {
+    options = kept | {
         "dtype": "bfloat16",
         "kv_dtype": KV[kv],
         "prefix_cache": False,

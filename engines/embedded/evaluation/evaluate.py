@@ -6,7 +6,7 @@ number of texts. Told a job as JSON has it; tells its progress and its result th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from engines.embedded.evaluation import metrics, speed
 from engines.embedded.evaluation.choices import Choice, choices, max_text
 from engines.embedded.evaluation.metrics import Losses, Tally
 from engines.embedded.evaluation.prompts import Text, read
-from engines.embedded.evaluation.reading import PART, logits_of
+from engines.embedded.evaluation.reading import side_by_side
 from engines.embedded.footprint import memory_bytes
 from engines.embedded.settled import settled_options
 from engines.tokenizer import FolderTokenizer
@@ -44,7 +44,7 @@ def evaluate(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     with ExitStack() as stack:
         engines, skipped = _loaded(wanted, stack, tell)
         page_size = EngineConfig.from_options(wanted[0].options).page_size
-        quality = _quality(_Subjects(engines, page_size), texts, tell)
+        quality = _quality(engines, page_size, texts, tell)
         rates = _rates(engines, texts, job["rounds"], tell)
     return {
         "texts": len(texts),
@@ -97,43 +97,26 @@ def _loaded(
     return engines, skipped
 
 
-class _Subjects:
-    """Engines that read one text side by side; the base is the first."""
-
-    def __init__(self, engines: Mapping[str, EmbeddedEngine], page_size: int) -> None:
-        self.names = list(engines)
-        self._engines = list(engines.values())
-        self._page_size = page_size
-
-    def parts(self, text: Text) -> Iterator[tuple[int, list[metrics.Logits]]]:
-        """Where a part begins, and what each engine makes of it."""
-        streams = [logits_of(engine, self._page_size, text.tokens) for engine in self._engines]
-        try:
-            for number, parts in enumerate(zip(*streams, strict=True)):
-                yield number * PART, list(parts)
-        finally:
-            for stream in streams:
-                stream.close()
-
-
-def _quality(subjects: _Subjects, texts: Sequence[Text], tell: Tell) -> dict[str, dict[str, Any]]:
-    each = [_Quality() for _ in subjects.names]
+def _quality(
+    engines: Mapping[str, EmbeddedEngine], page_size: int, texts: Sequence[Text], tell: Tell
+) -> dict[str, dict[str, Any]]:
+    each = {name: _Quality() for name in engines}
     done, total = 0, sum(len(text.tokens) for text in texts)
     tell("reading", 0, total)
     for text in texts:
-        for start, parts in subjects.parts(text):
+        for start, parts in side_by_side(list(engines.values()), page_size, text.tokens):
             for first in range(0, len(parts[0]), SLICE):
                 slices = [part[first : first + SLICE] for part in parts]
                 base = metrics.log_probs(slices[0])
-                for quality, logits in zip(each, slices, strict=True):
+                for quality, logits in zip(each.values(), slices, strict=True):
                     quality.add(base, metrics.log_probs(logits), text, start + first)
             done += len(parts[0])
             tell("reading", done, total)
-    return {name: quality.figures() for name, quality in zip(subjects.names, each, strict=True)}
+    return {name: quality.figures() for name, quality in each.items()}
 
 
 class _Quality:
-    """One choice's figures as they come."""
+    """One choice's figures as they come; of the base too, so that a slip of ours would show."""
 
     def __init__(self) -> None:
         self._tally = Tally()

@@ -6,14 +6,14 @@ scheduler is left out. Nothing else may run on the engine meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engines.api import EngineError, Request, Sampling
 from engines.embedded.batch import build
 from engines.embedded.engine import EmbeddedEngine
+from engines.embedded.evaluation.metrics import Logits
 from engines.embedded.seq import Phase, Seq
 
 PART = 64  # tokens whose logits are held at once
@@ -21,7 +21,7 @@ PART = 64  # tokens whose logits are held at once
 
 def logits_of(
     engine: EmbeddedEngine, page_size: int, tokens: Sequence[int], part: int = PART
-) -> Generator[NDArray[np.float32]]:
+) -> Generator[Logits]:
     """Logits after each token, `part` tokens at a time: [at most part, vocab_size]."""
     seq = Seq.of(Request("read", "evaluation", tuple(tokens), Sampling(1)))
     if not engine.tables.admit(seq):
@@ -38,3 +38,16 @@ def logits_of(
     finally:
         engine.tables.release(seq, Phase.ENDED)
         engine.tend()
+
+
+def side_by_side(
+    engines: Sequence[EmbeddedEngine], page_size: int, tokens: Sequence[int], part: int = PART
+) -> Iterator[tuple[int, list[Logits]]]:
+    """Where a part of the text begins, and what each engine makes of it."""
+    streams = [logits_of(engine, page_size, tokens, part) for engine in engines]
+    try:
+        for number, parts in enumerate(zip(*streams, strict=True)):
+            yield number * part, list(parts)
+    finally:
+        for stream in streams:
+            stream.close()

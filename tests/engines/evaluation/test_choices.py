@@ -44,6 +44,9 @@ def test_several_of_a_kind_are_told_apart_by_their_folders(tiny_dir: Path, tmp_p
     packed = [copy_of(tiny_dir, tmp_path / name, QUANTIZED) for name in ("a", "b")]
     found = choices([tiny_dir, *packed], {}, 50)
     assert [c.weights for c in found[::2]] == ["bf16", "int4 g64 a", "int4 g64 b"]
+    packed.append(copy_of(tiny_dir, tmp_path / "elsewhere" / "b", QUANTIZED))
+    names = [c.name for c in choices([tiny_dir, *packed, *packed], {}, 50)]
+    assert len(set(names)) == len(names) == 8, "each once, whatever it is called"
 
 
 def test_without_bf16_weights_there_is_nothing_to_compare_with(
