@@ -31,6 +31,7 @@ from benchmarks.engine_report import BF16, INT4, NEIGHBOUR, OPENVINO, Q4_0, Q4_1
 from benchmarks.peers import OPENVINO_PYTHON
 from benchmarks.process import Foreign, child, end_on_sigterm, python
 from benchmarks.q4_0 import requantised
+from benchmarks.served_quality import perplexities
 
 THREADS = 2
 SHORT = (Cell(1, 4), Cell(8, 24), Cell(32, 64))
@@ -74,7 +75,9 @@ def main() -> None:
         for number in _rounds(options.rounds, began, BUDGET_S):
             for cell in LONG:
                 _turns(arms, cell, f"long {number}", results)
-    report.tell(results.figures, SHORT, LONG, PREFILL, foreign.share())
+    share = foreign.share()
+    quality = _quality(folder, int4)
+    report.tell(results.figures, SHORT, LONG, PREFILL, quality, share)
 
 
 def _options() -> argparse.Namespace:
@@ -84,6 +87,14 @@ def _options() -> argparse.Namespace:
         "--int4", type=Path, help="an artefact of `bulkhead build`, instead of one made here"
     )
     return parser.parse_args()
+
+
+def _quality(folder: Path, int4: Path) -> dict[str, float]:
+    """The perplexity of what each arm serves; the packaged Q4_1 is what BF16 was made from."""
+    q4_0 = requantised(folder / "model.gguf", SCRATCH)
+    found = perplexities(folder, int4, {"q4_0": q4_0}, SCRATCH)
+    names = {INT4: "int4", NEIGHBOUR: "int4", BF16: "bf16", Q4_0: "q4_0", Q4_1: "bf16"}
+    return {name: found[of] for name, of in names.items() if of in found}
 
 
 def _arms(stack: ExitStack, folder: Path, int4: Path, *, slots: int, ctx: int) -> dict[str, Arm]:

@@ -14,20 +14,29 @@ NEIGHBOUR = "ours INT4, busy neighbour"
 X_LLAMA = {1: 1.8, 8: 2.8, 32: 2.5}  # our tokens/s over llama.cpp's best, by clients
 X_OPENVINO = {8: 1.3, 32: 1.3}
 X_PREFILL, X_INT4, X_NEIGHBOUR = 1.5, 1.55, 0.4
-HEAD = ("", "tokens/s", "min-max", "ours / it", "TTFT p50/p95 ms", "ITL p50/p95 ms", "errors")
+HEAD = (
+    *("", "tokens/s", "min-max", "ours / it", "TTFT p50/p95 ms", "ITL p50/p95 ms"),
+    *("perplexity", "errors"),
+)
 
 All = Mapping[tuple[str, Cell], Sequence[Figures]]
 
 
-def tell(
-    figures: All, short: Sequence[Cell], long: Sequence[Cell], prefill: Cell, foreign: float
+def tell(  # noqa: PLR0913 - the cells by kind, and what is said beside them
+    figures: All,
+    short: Sequence[Cell],
+    long: Sequence[Cell],
+    prefill: Cell,
+    quality: Mapping[str, float],
+    foreign: float,
 ) -> None:
-    """Print it all."""
+    """Print it all. `quality`: the perplexity of what an arm serves, where it is known."""
     for cell in (*short, prefill, *long):
-        rows = [_row(figures, name, cell) for name, of in figures if of == cell]
+        rows = [_row(figures, name, cell, quality.get(name)) for name, of in figures if of == cell]
         print(f"\n{cell.name}\n{table(HEAD, rows)}")
     print(foreign_note(foreign))
-    emit("engine", _targets(figures, short, prefill), {"foreign_cpu": foreign, **_raw(figures)})
+    raw = {"foreign_cpu": foreign, "perplexity": dict(quality), **_raw(figures)}
+    emit("engine", _targets(figures, short, prefill), raw)
 
 
 def _targets(figures: All, short: Sequence[Cell], prefill: Cell) -> dict[str, Any]:
@@ -66,7 +75,7 @@ def _decode_ratio(figures: All, cell: Cell) -> float:
     return median([median(b.gaps_ms) / median(a.gaps_ms) for a, b in pairs])
 
 
-def _row(figures: All, name: str, cell: Cell) -> tuple[object, ...]:
+def _row(figures: All, name: str, cell: Cell, perplexity: float | None) -> tuple[object, ...]:
     runs = figures[name, cell]
     rates = [run.tokens_per_s for run in runs]
     ratio = "" if name == INT4 else _ratio(figures, name, cell)
@@ -74,7 +83,8 @@ def _row(figures: All, name: str, cell: Cell) -> tuple[object, ...]:
     gaps = [ms for run in runs for ms in run.gaps_ms]
     errors = sum(len(run.errors) for run in runs)
     spread = f"{min(rates):.0f}-{max(rates):.0f}"
-    return (name, median(rates), spread, ratio, _both(ttft), _both(gaps), errors)
+    times = (_both(ttft), _both(gaps))
+    return (name, median(rates), spread, ratio, *times, perplexity or "", errors)
 
 
 def _both(values: Sequence[float]) -> str:
