@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from engines.api import EngineSpec
 from engines.embedded.engine import EmbeddedEngine, create
 from tests.engines.books import check_books, tables_of
+from tests.engines.helpers import BACKENDS
 
 TINY_CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -92,19 +93,35 @@ def write_byte_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text("{}")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a module with ON_BOTH_BACKENDS that build engines run once on each."""
+    if getattr(metafunc.module, "ON_BOTH_BACKENDS", False) and "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", BACKENDS, indirect=True)
+
+
 @pytest.fixture
-def make_faulty(tiny_dir: Path) -> Iterator[EngineFactory]:
-    """Builds engines on the tiny model: float32, pages of 4 tokens, 64 pages unless told else."""
+def backend(request: pytest.FixtureRequest) -> str:
+    """What computes: torch, in float32; the native kernels too in modules that ask for both."""
+    return str(getattr(request, "param", "torch"))
+
+
+@pytest.fixture
+def make_faulty(tiny_dir: Path, backend: str) -> Iterator[EngineFactory]:
+    """Builds engines on the tiny model: pages of 4 tokens, 64 pages unless told else."""
     engines: list[EmbeddedEngine] = []
 
     def make(*, num_pages: int = 65, folder: Path = tiny_dir, **options: Any) -> EmbeddedEngine:
         page_size = options.get("page_size", 4)
+        # The native kernels have no pages of an odd number of tokens.
+        computing = "torch" if page_size % 2 else backend
+        dtype, size = {"torch": ("float32", 4), "native": ("bfloat16", 2)}[computing]
         defaults = {
-            "dtype": "float32",
-            "kv_dtype": "float32",
+            "backend": computing,
+            "dtype": dtype,
+            "kv_dtype": dtype,
             "page_size": page_size,
             "threads": 1,  # at this size a second one only waits
-            "kv_memory_bytes": num_pages * 2 * 2 * 2 * 16 * page_size * 4,
+            "kv_memory_bytes": num_pages * 2 * 2 * 2 * 16 * page_size * size,
         }
         engines.append(create(EngineSpec("tiny", str(folder), defaults | options)))
         return engines[-1]

@@ -19,6 +19,8 @@ from tests.engines.conftest import EngineFactory
 from tests.engines.gate import Gate
 from tests.engines.helpers import Answers, ask, drive, random_prompt
 
+ON_BOTH_BACKENDS = True
+
 
 @pytest.fixture(params=[True, False], ids=["overlap", "in turn"])
 def make(request: pytest.FixtureRequest, make_faulty: EngineFactory) -> EngineFactory:

@@ -12,6 +12,8 @@ from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import Answers, ask, drive, random_prompt
 from tests.engines.three import assert_aborted, expect_an_older_tag, run, seq_of, use_stale_page
 
+ON_BOTH_BACKENDS = True
+
 
 def test_a_page_that_was_not_its_own_is_left_to_its_owner(make_broken: EngineFactory) -> None:
     """The victim's pages are quarantined; the foreign page in its table is not."""

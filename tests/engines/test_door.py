@@ -24,6 +24,8 @@ import os, sys
 import numpy as np, xxhash
 from engines.embedded.kv.memory import SharedMemory
 
+ON_BOTH_BACKENDS = True
+
 memory = SharedMemory.attach(int(sys.argv[1]))
 for offset in map(int, sys.argv[2].split(",")):
     page = sys.stdin.buffer.read(int(sys.argv[3]))

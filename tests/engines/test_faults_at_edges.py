@@ -18,6 +18,8 @@ from tests.engines.conftest import EngineFactory
 from tests.engines.gate import Gate
 from tests.engines.helpers import Answers, ask, drive, random_prompt
 
+ON_BOTH_BACKENDS = True
+
 POINTS = ["launched", "checked", "computed"]
 FAULT_STEP = 6
 PROMPT = random_prompt(13, 3)  # three whole pages and a token

@@ -8,6 +8,8 @@ from engines.embedded.faults import plant
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import ask, drive, random_prompt
 
+ON_BOTH_BACKENDS = True
+
 
 def test_a_row_of_several_wrong_pages_is_one_event(make_faulty: EngineFactory) -> None:
     engine = make_faulty()

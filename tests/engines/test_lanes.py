@@ -12,6 +12,8 @@ from benchmarks.lanes import Lanes, OutOfStep, Shape, Supply
 from engines.embedded.engine import EmbeddedEngine
 from tests.engines.conftest import EngineFactory
 
+ON_BOTH_BACKENDS = True
+
 SHAPE = Shape("short", 12, 4, 9)
 CLIENTS = 3
 MakeLanes = Callable[..., Lanes]

@@ -15,6 +15,8 @@ from tests.engines.conftest import EngineFactory
 from tests.engines.gate import Gate
 from tests.engines.helpers import Answers, ask, drive, random_prompt
 
+ON_BOTH_BACKENDS = True
+
 STEP = 5
 POINTS = ["launched", "checked", "computed"]
 

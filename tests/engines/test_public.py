@@ -12,6 +12,8 @@ from tests.engines.books import check_books, tables_of
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import Answers, ask, drive, random_prompt
 
+ON_BOTH_BACKENDS = True
+
 PUBLIC = random_prompt(18, 1)  # four pages of 4 tokens, and two tokens more
 
 

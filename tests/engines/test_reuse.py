@@ -7,6 +7,8 @@ import pytest
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import ask, drive, random_prompt
 
+ON_BOTH_BACKENDS = True
+
 LENGTHS = [1, 3, 4, 5, 8, 17, 30, 41]
 PROMPTS = {f"r{length}": random_prompt(length, seed=length) for length in LENGTHS}
 

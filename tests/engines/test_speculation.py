@@ -14,6 +14,8 @@ from tests.engines.books import check_books, tables_of
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import Answers, ask, drive, random_prompt
 
+ON_BOTH_BACKENDS = True
+
 
 def requests(max_tokens: int = 60, **sampling: Any) -> list[Request]:
     """Some that repeat themselves in prompt and answer, and some that don't."""
