@@ -2,14 +2,16 @@
 # Built from a checkout:
 #
 #   docker build -t bulkhead .
-#   docker build -t bulkhead --build-arg TORCH_INDEX=URL .
+#   docker build -t bulkhead --build-arg EXTRAS=torch --build-arg TORCH_INDEX=URL .
 #
-# On Linux the plain package index gives torch's CUDA build, which is gigabytes. URL is a package
-# index with its CPU build; the packages that it lacks still come from the plain one.
+# It serves with the native kernels, without torch; `bulkhead build` needs it, and so do a few
+# options. On Linux the plain package index gives torch's CUDA build, which is gigabytes. URL is a
+# package index with its CPU build; the packages that it lacks still come from the plain one.
 ARG PYTHON=3.11
 
 # This one has a compiler, for the native kernels; what is served from has none.
 FROM python:${PYTHON} AS build
+ARG EXTRAS=""
 ARG TORCH_INDEX=""
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/bulkhead
@@ -17,9 +19,9 @@ WORKDIR /src
 # What it depends on, in a layer of its own: a changed source doesn't fetch torch again.
 COPY pyproject.toml ./
 RUN --mount=type=cache,target=/root/.cache/pip \
-    python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-        print(*project['dependencies'], *project['optional-dependencies']['torch'], sep='\n')" \
-        > requirements.txt \
+    python -c "import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+        extras = [one for name in sys.argv[1:] for one in project['optional-dependencies'][name]]; \
+        print(*project['dependencies'], *extras, sep='\n')" $EXTRAS > requirements.txt \
     && /opt/bulkhead/bin/pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
         --only-binary :all: -r requirements.txt
 COPY README.md LICENSE CMakeLists.txt ./
@@ -28,7 +30,8 @@ COPY runtime runtime
 COPY engines engines
 COPY config config
 RUN --mount=type=cache,target=/root/.cache/pip \
-    /opt/bulkhead/bin/pip install --no-deps .
+    /opt/bulkhead/bin/pip install --no-deps . \
+    && /opt/bulkhead/bin/python -I -c "import engines._native"
 
 FROM python:${PYTHON}-slim
 # Of a fixed number, so that whoever mounts a volume knows whose it must be.

@@ -1,12 +1,13 @@
 # Two commands: `make dev` serves a real model on this machine, `make test` checks everything.
 # `make soak` runs the long forms of the tests, `make bench` the benchmarks, and `make image` builds a
-# container image; TORCH_INDEX=URL names an index with torch's CPU build for it. The tests wait more
-# than they compute, so TEST_PROCESSES run them at once.
+# container image: EXTRAS=torch puts torch into it, TORCH_INDEX=URL names an index with its CPU
+# build. The tests wait more than they compute, so TEST_PROCESSES run them at once.
 
 BIN := .venv/bin
 CODE := bootstrap.py gateway runtime engines config tests benchmarks
 
 ENGINE ?= docker
+EXTRAS ?=
 TORCH_INDEX ?=
 TEST_PROCESSES ?= 3
 
@@ -43,7 +44,7 @@ native:
 	cmake --build build/native
 
 image:
-	$(ENGINE) build --build-arg TORCH_INDEX="$(TORCH_INDEX)" -t bulkhead .
+	$(ENGINE) build --build-arg EXTRAS="$(EXTRAS)" --build-arg TORCH_INDEX="$(TORCH_INDEX)" -t bulkhead .
 
 install-dev:
 	@python3 bootstrap.py dev

@@ -16,7 +16,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 VENV = os.path.join(HERE, ".venv")
 OLDEST = (3, 11)
-EXTRAS = {"dev": "torch", "test": "torch,test"}
+EXTRAS = {"dev": "", "test": "torch,test"}  # the tests hold the native kernels against torch's
 CANDIDATES = ["python3.13", "python3.12", "python3.11", "python3.14"]
 COMPILERS = ["c++", "g++", "clang++"]
 NATIVE = os.path.join(HERE, "engines", "_native*.so")
@@ -33,8 +33,10 @@ def main(purpose):
         make_venv(python)
     remove_native()  # if the build fails now, an older one isn't taken for it
     install(EXTRAS[purpose])
-    if not glob.glob(NATIVE):
+    if not is_native_built():
         say(WITHOUT_NATIVE % why_not_built())
+        if "torch" not in EXTRAS[purpose]:
+            install("torch")
     for name in EXTRAS if purpose == "test" else [purpose]:  # the tests' extras hold the others
         with open(os.path.join(VENV, ".installed-" + name), "w") as file:
             file.write(wanted)
@@ -63,10 +65,11 @@ def make_venv(python):
 
 def install(extras):
     """pip, with its own output kept for the case that it fails."""
-    say("Installing Bulkhead's packages (%s); the first time this takes some minutes" % extras)
+    what = "Bulkhead's packages" + " (%s)" % extras * bool(extras)
+    say("Installing %s; the first time this takes some minutes" % what)
     log_path = os.path.join(VENV, "install.log")
     pip = [venv_python(), "-m", "pip", "install", "-v", "--disable-pip-version-check"]
-    target = "%s[%s]" % (HERE, extras)
+    target = HERE + "[%s]" % extras * bool(extras)
     with open(log_path, "w") as log:
         code = logged(pip + ["-e", target], log)
     if code == 0:
@@ -140,6 +143,12 @@ def compiler():
     names = [os.environ["CXX"]] if os.environ.get("CXX") else COMPILERS
     found = [shutil.which(name) for name in names]
     return next((path for path in found if path), None)
+
+
+def is_native_built():
+    """Whether this Python can load it, too."""
+    code = "import sys; from engines.kernels.native import HAS_MODEL; sys.exit(not HAS_MODEL)"
+    return subprocess.call([venv_python(), "-c", code], cwd=HERE, stderr=subprocess.DEVNULL) == 0
 
 
 def why_not_built():

@@ -114,6 +114,34 @@ def test_a_changed_kernel_or_another_compiler_is_installed_again_and_nothing_els
         seen.append(digest())
 
 
+@pytest.mark.parametrize("is_built", [True, False], ids=["built", "not built"])
+def test_torch_is_installed_where_the_native_kernels_aren_t(
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_built: bool,
+) -> None:
+    """And in the tests' environment. It is said once, with what is missing and what it costs."""
+    bootstrap = runpy.run_path(str(checkout / "bootstrap.py"))
+    installed: list[str] = []
+    (checkout / ".venv").mkdir()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    for name, fake in {
+        "make_venv": lambda python: None,
+        "install": installed.append,
+        "is_native_built": lambda: is_built,
+    }.items():
+        monkeypatch.setitem(bootstrap["main"].__globals__, name, fake)
+    bootstrap["main"]("dev")
+    assert installed == [""] if is_built else ["", "torch"]
+    told = capsys.readouterr().err
+    assert told.count("several times slower") == (not is_built)
+    assert told.count("install g++") == (not is_built)
+    installed.clear()
+    bootstrap["main"]("test")
+    assert installed == ["torch,test"]
+
+
 def test_why_there_is_no_native_module_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     why = runpy.run_path(str(REPO / "bootstrap.py"))["why_not_built"]
     monkeypatch.setenv("CXX", "no-such-compiler")

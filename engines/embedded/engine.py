@@ -37,7 +37,7 @@ from engines.embedded.public import PublicPrompts
 from engines.embedded.scheduler import Scheduler
 from engines.embedded.scrub import Scrubber
 from engines.embedded.seq import Chunk, Phase, Seq
-from engines.embedded.settled import settled_options
+from engines.embedded.settled import settled_options, why_not_native
 from engines.embedded.tables import Tables
 from engines.embedded.validate import refuse_unfit
 from engines.embedded.verify import Mismatch, Verifier
@@ -61,6 +61,7 @@ def create(spec: EngineSpec) -> EmbeddedEngine:
         kv_dtype=config.kv_dtype,
         lm_head=config.lm_head,
         threads=config.threads,
+        **why_not_native(config, model),
     )
     kv = backend.kv
     pool = PagePool(kv.num_pages, wipe=kv.zero)

@@ -71,6 +71,13 @@ def native_fault(engine: EngineConfig, model: ModelConfig | None) -> str | None:
     return None
 
 
+def why_not_native(engine: EngineConfig, model: ModelConfig | None) -> dict[str, str]:
+    """For the log of an engine on the other backend: what it might have instead."""
+    if engine.backend == "native":
+        return {}
+    return {"not_native": native_fault(engine, model) or "by option 'backend'"}
+
+
 def _backend(engine: EngineConfig, model: ModelConfig | None, has_torch: bool) -> str:
     fault = None if engine.backend == "torch" else native_fault(engine, model)
     if engine.backend == "native" and fault is not None:

@@ -10,6 +10,7 @@ from gateway.doctor.finding import Check, Finding, Patient, error
 CHECKS: tuple[Check, ...] = (
     machine.python,
     machine.packages,
+    machine.kernels,
     machine.torch,
     machine.cpu,
     machine.memory,

@@ -13,9 +13,13 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from engines.api import EngineError
+from engines.kernels import native
+from engines.registry import facts
 from gateway.clock import SYSTEM_CLOCK, Clock
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
 from gateway.live.words import amount
+from runtime.config.models import ModelSettings
 from runtime.node.machine import memory_for_hosts
 
 OLDEST_PYTHON = (3, 11)
@@ -63,10 +67,20 @@ def older(found: str, least: str) -> bool:
     return one < other
 
 
+def kernels(patient: Patient) -> Iterator[Finding]:
+    """What the embedded engine computes with, unless a model's options say otherwise."""
+    if not embedded_models(patient):
+        return
+    if native.HAS_MODEL:
+        yield ok("kernels", f"native, for {native.module.isas()[0]}")
+        return
+    told = "torch's, several times slower: the native ones aren't built"
+    yield warning("kernels", told, "install a C++ compiler (g++), then bulkhead anew")
+
+
 def torch(patient: Patient) -> Iterator[Finding]:
-    """The embedded engine computes with it; nothing else does."""
-    models = patient.settings.file.models if patient.settings else ()
-    if not any(model.engine == "embedded" for model in models):
+    """Computes where the native kernels don't; nothing else needs it."""
+    if not any(computes_in_torch(model) for model in embedded_models(patient)):
         return
     pinned = next(r for r in metadata.requires("bulkhead") or () if r.startswith("torch=="))
     wanted = pinned.partition(";")[0].removeprefix("torch==").strip()
@@ -79,6 +93,20 @@ def torch(patient: Patient) -> Iterator[Finding]:
         yield ok("torch", found)
     else:
         yield warning("torch", f"{found}; tested is {wanted}", "pip install 'bulkhead[torch]'")
+
+
+def embedded_models(patient: Patient) -> list[ModelSettings]:
+    """Those that our own engine serves."""
+    models = patient.settings.file.models if patient.settings else ()
+    return [model for model in models if model.engine == "embedded"]
+
+
+def computes_in_torch(model: ModelSettings) -> bool:
+    """By its options, and by what is installed. Whether they are good is another check's."""
+    try:
+        return facts(model.engine, model.path or os.devnull, model.options).backend == "torch"
+    except EngineError:
+        return not native.HAS_MODEL
 
 
 def cpu(_: Patient) -> Iterator[Finding]:

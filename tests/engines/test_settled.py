@@ -9,7 +9,7 @@ import pytest
 from engines.embedded import cores
 from engines.embedded.config import EngineConfig, UnsupportedError
 from engines.embedded.quantization import Quantization
-from engines.embedded.settled import settled
+from engines.embedded.settled import settled, why_not_native
 from engines.kernels import native
 
 AWQ = Quantization("W4A16_AWQ", 64, "FP8", ("lm_head",))
@@ -97,3 +97,18 @@ def test_threads_are_as_many_as_there_are_cores_for(
         assert threads(backend=backend, threads=8) == 3
     with pytest.raises(UnsupportedError, match="'threads' is too small"):
         threads(threads=-1)
+
+
+def test_an_engine_tells_why_it_isn_t_native(is_built: bool) -> None:
+    """Once, in its log."""
+
+    def told(**options: Any) -> str:
+        engine = settled(EngineConfig.from_options(options), None, has_torch=True)
+        return why_not_native(engine, None).get("not_native", "")
+
+    if is_built:
+        assert told() == ""
+        assert told(backend="torch") == "by option 'backend'"
+        assert "'dtype' is 'float32'" in told(dtype="float32")
+    else:
+        assert "aren't built" in told()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engines.kernels import native
 from gateway.doctor import machine
 from gateway.doctor.finding import Patient
 from runtime.config.models import ModelSettings
@@ -51,7 +52,36 @@ def test_versions_are_compared_by_number(found: str, least: str, is_older: bool)
     assert machine.older(found, least) is is_older
 
 
+class Built:
+    """A native module of a machine with AVX2."""
+
+    def isas(self) -> list[str]:
+        return ["avx2", "scalar"]
+
+
+def test_which_kernels_compute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(machine.kernels(patient(tmp_path))) == []
+    using = patient(tmp_path, models=(ModelSettings(id="m", engine="embedded"),))
+    monkeypatch.setattr(native, "HAS_MODEL", False)
+    assert "torch" in one(machine.kernels(using), "warning").text
+    monkeypatch.setattr(native, "HAS_MODEL", True)
+    monkeypatch.setattr(native, "module", Built())
+    assert one(machine.kernels(using), "ok").text == "native, for avx2"
+
+
+def test_torch_isn_t_missed_where_the_native_kernels_compute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But by a model whose options want it."""
+    monkeypatch.setattr(native, "HAS_MODEL", True)
+    plain = ModelSettings(id="m", engine="embedded", source="smollm2-135m-instruct")
+    assert list(machine.torch(patient(tmp_path, models=(plain,)))) == []
+    exact = ModelSettings(id="m", engine="embedded", options={"dtype": "float32"})
+    assert list(machine.torch(patient(tmp_path, models=(plain, exact)))) != []
+
+
 def test_torch_matters_where_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "HAS_MODEL", False)
     assert list(machine.torch(patient(tmp_path))) == []
     model = ModelSettings(id="m", engine="embedded", path=str(tmp_path))
     using = patient(tmp_path, models=(model,))
