@@ -146,8 +146,7 @@ class Batch:
         """The same step, its unknown tokens filled in. Rows whose token never came are left out."""
         unknown = np.flatnonzero(self.input_ids == UNKNOWN)
         missing = []
-        for index in unknown:
-            row = int(self.token_rows[index])
+        for index, row in zip(unknown.tolist(), self.token_rows[unknown].tolist(), strict=True):
             token = chosen.get(self.chunks[row].seq)
             if token is None:
                 missing.append(row)

@@ -6,9 +6,10 @@ Told prompts as token ids and an opaque domain; never told text, HTTP or tenants
 from __future__ import annotations
 
 import time
-from collections import deque
-from dataclasses import asdict, replace
+from collections import Counter, deque
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -26,7 +27,7 @@ from engines.api import (
 )
 from engines.embedded.backend import Runner, open_backend
 from engines.embedded.batch import Batch, build
-from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, max_context
+from engines.embedded.config import EngineConfig, ModelConfig
 from engines.embedded.door import Door
 from engines.embedded.flight import Flight, Landed, Runway
 from engines.embedded.incidents import Incidents
@@ -39,7 +40,7 @@ from engines.embedded.scrub import Scrubber
 from engines.embedded.seq import Chunk, Phase, Seq
 from engines.embedded.settled import settled_options, why_not_native
 from engines.embedded.tables import Tables
-from engines.embedded.validate import refuse_unfit
+from engines.embedded.validate import fit_context, refuse_unfit
 from engines.embedded.verify import Mismatch, Verifier
 from engines.tokenizer import FolderTokenizer
 
@@ -83,7 +84,7 @@ class EmbeddedEngine:
         runner: Runner,
     ) -> None:
         self.tokenizer: Tokenizer = tokenizer
-        self.max_context_tokens = _max_context(model, config, tables.pool)
+        self.max_context_tokens = fit_context(model, config, tables.pool.num_pages)
         self._public = PublicPrompts.declared(config.public_prompts, tokenizer, config.page_size)
         self._vocab_size = model.vocab_size
         self._page_size = config.page_size
@@ -105,7 +106,7 @@ class EmbeddedEngine:
         self.overlaps = config.overlap
         self._num_launched = 0
         self._seqs: dict[str, Seq] = {}
-        self._counted = Stats()
+        self._counted: Counter[str] = Counter()  # by the names that Stats has
         self._failure: EngineFailed | None = None
 
     @property
@@ -217,7 +218,7 @@ class EmbeddedEngine:
     def _stop_broken(self, step: int, landed: Landed) -> None:
         """A row that should have chosen a token and found no finite number."""
         for chunk in landed.batch.chunks:
-            if chunk.samples and chunk.is_live and chunk not in landed.tokens:
+            if chunk.samples and chunk not in landed.tokens and chunk.is_live:
                 self.incidents.found_broken(step, chunk)
                 self._condemn(chunk.seq, "what was computed from its pages is not finite")
 
@@ -232,33 +233,30 @@ class EmbeddedEngine:
 
     def _report(self, chunks: list[Chunk], fresh: dict[Seq, tuple[int, ...]]) -> list[Output]:
         """One output for each seq of the step that has news."""
-        seqs = [chunk.seq for chunk in chunks]
-        # One that has just failed a check or given way is told, and counted, when it comes back.
-        begun = [seq for seq in seqs if not seq.is_told and seq.phase is not Phase.WAITING]
-        self._count(
-            steps=1,
-            prompt_tokens=sum(seq.prompt_len for seq in begun if not seq.is_counted),
-            cached_tokens=sum(seq.num_cached for seq in begun),
-            output_tokens=sum(map(len, fresh.values())),
-        )
-        for seq in begun:
-            seq.is_counted = seq.is_told = True
         outputs = []
-        for seq in seqs:
+        for chunk in chunks:
+            seq = chunk.seq
+            told, cached = fresh.get(seq, ()), self._begun(seq)
             if self._seqs.get(seq.request.id) is not seq:
                 continue  # aborted meanwhile, or ended by the step before
             if seq.finish is not None:
                 del self._seqs[seq.request.id]
-            output = Output(
-                request_id=seq.request.id,
-                token_ids=fresh.get(seq, ()),
-                finish=seq.finish,
-                cached_tokens=seq.num_cached if seq in begun else None,
-                error=seq.error,
-            )
-            if output != Output(seq.request.id):
-                outputs.append(output)
+            if told or cached is not None or seq.finish is not None:
+                outputs.append(Output(seq.request.id, told, seq.finish, cached, seq.error))
+        self._count(steps=1, output_tokens=sum(map(len, fresh.values())))
         return outputs
+
+    def _begun(self, seq: Seq) -> int | None:
+        """How much of its prompt was cached, once; None if that has been told, or isn't known yet.
+
+        One that has just failed a check or given way is told, and counted, when it comes back.
+        """
+        if seq.is_told or seq.phase is Phase.WAITING:
+            return None
+        prompt_tokens = 0 if seq.is_counted else seq.prompt_len
+        self._count(prompt_tokens=prompt_tokens, cached_tokens=seq.num_cached)
+        seq.is_counted = seq.is_told = True
+        return seq.num_cached
 
     def tend(self) -> None:
         """See Engine: wipe what is given up, scrub a little, see whether the engine is fit."""
@@ -273,8 +271,9 @@ class EmbeddedEngine:
         """Gauges of now and counters since the start."""
         checked = self.verifier.by_phase.values()
         scrubber = self.tables.scrubber
-        return replace(
-            self._counted,
+        counted: dict[str, Any] = dict(self._counted)
+        return Stats(
+            **counted,
             waiting=len(self.scheduler.waiting),
             running=len(self.scheduler.running),
             preempted=self.scheduler.num_preempted,
@@ -302,11 +301,5 @@ class EmbeddedEngine:
         self.runner.close()
 
     def _count(self, **more: int) -> None:
-        sums = {name: getattr(self._counted, name) + number for name, number in more.items()}
-        self._counted = replace(self._counted, **sums)
-
-
-def _max_context(model: ModelConfig, config: EngineConfig, pool: PagePool) -> int:
-    if config.max_context > model.max_context:
-        raise UnsupportedError(f"option 'max_context' exceeds the model's {model.max_context}")
-    return max_context(model, config, pool.num_pages)
+        for name, number in more.items():
+            self._counted[name] += number

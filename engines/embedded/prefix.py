@@ -6,13 +6,19 @@ the page's tag is another one by now, the entry is worthless and the lookup miss
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from engines.embedded.pages import PagePool, State
 from engines.embedded.seq import Page
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as HASH
 
 ROOT = b""  # parent key of a seq's first page
 
@@ -36,12 +42,18 @@ def content_key(scope: KeyScope, parent: bytes, token_ids: Sequence[int]) -> byt
 
     Each part is preceded by its length, so that no two lists of parts spell the same bytes.
     """
-    tokens = b"".join(token.to_bytes(4, "little") for token in token_ids)
-    digest = sha256()
-    for part in (*(str(value).encode() for value in astuple(scope)), parent, tokens):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
+    digest = _begun(scope).copy()
+    for part in (parent, struct.pack(f"<{len(token_ids)}I", *token_ids)):
+        digest.update(len(part).to_bytes(8, "little") + part)
     return digest.digest()
+
+
+@lru_cache(maxsize=1024)  # scopes, one a domain: a page is sealed every few steps
+def _begun(scope: KeyScope) -> HASH:
+    digest = sha256()
+    for part in (str(value).encode() for value in astuple(scope)):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest
 
 
 class PrefixCache:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 
 from engines.api import EngineFailed, FinishReason, KvIntegrityAbort
 from engines.embedded.seq import Chunk, Phase, Seq
@@ -53,8 +54,9 @@ class Scheduler:
         chunks: list[Chunk] = []
         scheduled: set[Seq] = set()
         preempted_before = self.num_preempted
-        spare = budget - sum(seq.num_unscheduled == 1 for seq in self.running)
-        for seq in self._candidates(preempted_before):
+        decodes, prompts = self._due()
+        spare = budget - len(decodes)
+        for seq in chain(decodes, prompts, self._admitted(preempted_before)):
             num_tokens = min(seq.num_unscheduled, budget)
             if seq.phase is not Phase.RUNNING or not self._make_room(seq, num_tokens, scheduled):
                 continue
@@ -94,7 +96,7 @@ class Scheduler:
         Then drafts can follow what it chose. All that run pay for that, so there must be enough to
         hope for.
         """
-        hope = sum(seq.hope for seq in self.running)
+        hope = sum(seq.hope for seq in self.running if seq.drafter is not None)
         return hope > WAIT_COST * len(self.running)
 
     def condemn(self, seq: Seq, error: KvIntegrityAbort) -> None:
@@ -120,17 +122,26 @@ class Scheduler:
 
     def _drafts(self, seq: Seq, num_tokens: int, most: int) -> tuple[int, ...]:
         """What is to be computed behind the seq's newest token, as far as pages are free."""
-        if num_tokens != seq.num_unscheduled:
+        if seq.drafter is None or num_tokens != seq.num_unscheduled:
             return ()
         drafts = seq.drafts(most)
         if not self._tables.grow(seq, seq.num_scheduled + num_tokens + len(drafts)):
             return ()
         return drafts
 
-    def _candidates(self, preempted_before: int) -> Iterator[Seq]:
-        # Two snapshots: what follows changes `running` while this generator is suspended.
-        yield from [seq for seq in self.running if seq.num_unscheduled == 1]
-        yield from [seq for seq in self.running if seq.num_unscheduled > 1]
+    def _due(self) -> tuple[list[Seq], list[Seq]]:
+        """Who runs and wants one token computed, and who more."""
+        decodes, prompts = [], []
+        for seq in self.running:
+            num_tokens = seq.num_unscheduled
+            if num_tokens == 1:
+                decodes.append(seq)
+            elif num_tokens > 1:
+                prompts.append(seq)
+        return decodes, prompts
+
+    def _admitted(self, preempted_before: int) -> Iterator[Seq]:
+        """Who waits, one after the other, as long as there is room."""
         while self.waiting and len(self.running) < self._max_running:
             if self.num_preempted > preempted_before:
                 return  # what has just given way may not come back in the same step

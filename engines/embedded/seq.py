@@ -70,6 +70,12 @@ class Seq:
     is_told: bool = False  # what was cached of it
     finish: FinishReason | None = None
     error: EngineError | None = None
+    prompt_len: int = field(init=False)  # tokens of the prompt
+    max_len: int = field(init=False)  # tokens it may reach, prompt included
+
+    def __post_init__(self) -> None:
+        self.prompt_len = len(self.request.prompt)
+        self.max_len = self.prompt_len + self.request.sampling.max_tokens
 
     @classmethod
     def of(cls, request: Request, num_public_pages: int = 0, most_drafts: int = 0) -> Seq:
@@ -78,16 +84,6 @@ class Seq:
         if most_drafts and request.sampling.temperature == 0:
             seq.drafter = Drafter(most_drafts)
         return seq
-
-    @property
-    def prompt_len(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.request.prompt)
-
-    @property
-    def max_len(self) -> int:
-        """Tokens it may reach, prompt included."""
-        return self.prompt_len + self.request.sampling.max_tokens
 
     @property
     def num_unscheduled(self) -> int:

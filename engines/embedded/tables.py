@@ -78,7 +78,7 @@ class Tables:
 
     def grow(self, seq: Seq, num_tokens: int) -> bool:
         """Allocate until the table holds `num_tokens` tokens; False if pages run out before."""
-        while len(seq.block_table) < self.num_pages(num_tokens):
+        while len(seq.block_table) * self._page_size < num_tokens:
             if not self._free_one():
                 return False
             domain = self._domain(seq, len(seq.block_table))

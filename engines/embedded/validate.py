@@ -1,10 +1,11 @@
-"""Which requests can never run here: told one request and the limits, before anything is queued."""
+"""What can never run here: a request beyond the limits, and limits beyond the model's."""
 
 from __future__ import annotations
 
 import math
 
 from engines.api import ContextLengthExceeded, Request, RequestRefused, Sampling
+from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError, max_context
 from engines.embedded.public import PUBLIC_DOMAIN
 
 
@@ -23,6 +24,13 @@ def refuse_unfit(request: Request, vocab_size: int, max_context_tokens: int) -> 
             f"{prompt_len} prompt tokens and {max_tokens} answer tokens "
             f"exceed the context of {max_context_tokens}"
         )
+
+
+def fit_context(model: ModelConfig, config: EngineConfig, num_pages: int) -> int:
+    """Tokens that prompt and answer may have together. Raises UnsupportedError if it's too many."""
+    if config.max_context > model.max_context:
+        raise UnsupportedError(f"option 'max_context' exceeds the model's {model.max_context}")
+    return max_context(model, config, num_pages)
 
 
 def _refuse_sampling(sampling: Sampling) -> None:

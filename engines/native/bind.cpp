@@ -2,6 +2,8 @@
 #include "bind.h"
 
 NB_MODULE(_native, module) {
+  // An engine's thread may outlive the interpreter's end, and what it holds with it: no leak.
+  nanobind::set_leak_warnings(false);
   bulkhead::bind_attention(module);
   bulkhead::bind_cpu(module);
   bulkhead::bind_linear(module);

@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, cast
 
 import numpy as np
@@ -48,12 +48,12 @@ class SplitRunway(Runway):
         self.queue: deque[Flight] = deque()
 
     def launch(self, number: int, batch: Batch) -> Flight:
-        self.queue.append(Flight(number, batch, Future()))
+        self.queue.append(Flight(number, batch, SimpleQueue()))
         return self.queue[-1]
 
     def execute(self) -> None:
         flight = self.queue.popleft()
-        flight.result.set_result(self._run(flight.batch))
+        flight.result.put(self._run(flight.batch))
 
 
 class World:
@@ -97,7 +97,7 @@ class World:
 
     def land(self) -> None:
         flights = self.engine._flights
-        if flights and flights[0].result.done():
+        if flights and not flights[0].result.empty():
             self._take(self.engine._land(flights.popleft()))
 
     def spoil(self, number: int) -> None:
