@@ -24,6 +24,22 @@ __m512 scales_of(const std::byte* from) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
+// Asks for lines of the blocks after a tile's own; into the second cache, for the first is full of
+// what the tile itself needs.
+template <int BLOCKS>
+void ask_ahead(const Spot& spot, size_t from, int lines) {
+  if (!spot.asks_ahead) return;
+  for (int b = BLOCKS; b < 2 * BLOCKS; ++b)
+    for (int line = 0; line < lines; ++line)
+      _mm_prefetch(reinterpret_cast<const char*>(spot.data(b) + from + line * LINE), _MM_HINT_T1);
+}
+
+template <int ROWS, int BLOCKS>
+void set_zero(__m512 (&sums)[ROWS][BLOCKS]) {
+  for (auto& row : sums)
+    for (auto& sum : row) sum = _mm512_setzero_ps();
+}
+
 template <int ROWS, int BLOCKS>
 void store(const Spot& spot, const __m512 (&sums)[ROWS][BLOCKS]) {
   for (int b = 0; b < BLOCKS; ++b) {
@@ -56,25 +72,25 @@ struct Int4 {
 
 template <class W>
 struct Int8Tile {
-  static constexpr int MAX_ROWS = 8, BLOCKS = 2, WIDE = 4;
+  static constexpr int MAX_ROWS = 8, BLOCKS = 2;
   static constexpr int LINES = lines_of_group(W::WEIGHTS);
 
   template <int ROWS, int COUNT>
   static void run(const Spot& spot) {
     const Inputs& x = spot.x;
     const int groups = x.k / INPUT_GROUP;
-    const int8_t* values = x.int8 + static_cast<size_t>(spot.row) * x.k;
-    const float* scales = x.scales + static_cast<size_t>(spot.row) * groups;
-    const int32_t* x_sums = x.sums + static_cast<size_t>(spot.row) * groups;
+    const int8_t* values = x.int8 + size_t(spot.row) * x.k;
+    const float* scales = x.scales + size_t(spot.row) * groups;
+    const int32_t* x_sums = x.sums + size_t(spot.row) * groups;
     __m512 sums[ROWS][COUNT];
-    for (auto& row : sums)
-      for (auto& sum : row) sum = _mm512_setzero_ps();
+    set_zero(sums);
 
     for (int group = 0; group < groups; ++group) {
       __m512i exact[ROWS][COUNT];
       for (int r = 0; r < ROWS; ++r)
         for (int b = 0; b < COUNT; ++b)
           exact[r][b] = _mm512_set1_epi32(-W::OFFSET * x_sums[r * groups + group]);
+      ask_ahead<COUNT>(spot, lines_at(W::WEIGHTS, group), LINES);
       const int8_t* x_group = values + group * INPUT_GROUP;
 #pragma GCC unroll 16
       for (int line = 0; line < LINES; ++line) {
@@ -101,19 +117,19 @@ struct Int8Tile {
 };
 
 struct Bf16Tile {
-  static constexpr int MAX_ROWS = 8, BLOCKS = 2, WIDE = 4;
+  static constexpr int MAX_ROWS = 8, BLOCKS = 2;
 
   template <int ROWS, int COUNT>
   static void run(const Spot& spot) {
     const Inputs& x = spot.x;
-    const uint16_t* values = x.bf16 + static_cast<size_t>(spot.row) * x.k;
+    const uint16_t* values = x.bf16 + size_t(spot.row) * x.k;
     __m512 sums[ROWS][COUNT];
-    for (auto& row : sums)
-      for (auto& sum : row) sum = _mm512_setzero_ps();
+    set_zero(sums);
 
     for (int pair = 0; pair < x.k / 2; ++pair) {
       __m512bh w[COUNT];
       for (int b = 0; b < COUNT; ++b) w[b] = (__m512bh)load(spot.data(b) + size_t(pair) * LINE);
+      ask_ahead<COUNT>(spot, size_t(pair) * LINE, 1);
       for (int r = 0; r < ROWS; ++r) {
         const __m512bh two = (__m512bh)broadcast(values + size_t(r) * x.k + pair * 2);
         for (int b = 0; b < COUNT; ++b) sums[r][b] = _mm512_dpbf16_ps(sums[r][b], w[b], two);
@@ -123,19 +139,11 @@ struct Bf16Tile {
   }
 };
 
-// The nibbles of a line are looked up: four to a 16-bit word, of which a lookup takes the lowest
-// five bits (so the table has each value twice). A shift later the word's next nibble is lowest.
+// Nibbles become bf16 by a table. A lookup takes the lowest five bits of a 16-bit word: a nibble and
+// one bit of the next, for which the table has each value twice.
 struct Int4Bf16Tile {
-  static constexpr int MAX_ROWS = 8, BLOCKS = 2, WIDE = 4;
+  static constexpr int MAX_ROWS = 8, BLOCKS = 2;
   static constexpr int LINES = lines_of_group(Weights::int4);
-
-  // The shifts find k in pairs (0, 2), (4, 6), (1, 3), (5, 7) of each eight; x is put in that order.
-  static void reorder(const uint16_t* from, uint16_t* to) {
-    const __m512i order = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    for (int half = 0; half < INPUT_GROUP; half += 32)
-      _mm512_store_si512(to + half, _mm512_shuffle_epi8(_mm512_loadu_si512(from + half), order));
-  }
 
   static __m512i table() {
     alignas(64) static constexpr uint16_t VALUES[32] = {
@@ -147,38 +155,40 @@ struct Int4Bf16Tile {
     return load(VALUES);
   }
 
+  // Of each row the k 0 and 1, 2 and 3, 4 and 5, 6 and 7 of a line.
+  static void unpack(const std::byte* line, __m512bh (&out)[4]) {
+    const __m512i by_nibble = table(), bytes = load(line);
+    const __m512i bytes_0_1 = _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(_mm_setr_epi8(
+        0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13)));
+    const __m512i bytes_2_3 = _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(_mm_setr_epi8(
+        2, 2, 3, 3, 6, 6, 7, 7, 10, 10, 11, 11, 14, 14, 15, 15)));
+    out[0] = (__m512bh)_mm512_permutexvar_epi16(bytes_0_1, by_nibble);
+    out[1] = (__m512bh)_mm512_permutexvar_epi16(bytes_2_3, by_nibble);
+    out[2] = (__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi32(bytes_0_1, 4), by_nibble);
+    out[3] = (__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi32(bytes_2_3, 4), by_nibble);
+  }
+
   template <int ROWS, int COUNT>
   static void run(const Spot& spot) {
     const Inputs& x = spot.x;
-    const uint16_t* values = x.bf16 + static_cast<size_t>(spot.row) * x.k;
-    const __m512i by_nibble = table();
-    alignas(64) uint16_t reordered[ROWS][INPUT_GROUP];
+    const uint16_t* values = x.bf16 + size_t(spot.row) * x.k;
     __m512 sums[ROWS][COUNT];
-    for (auto& row : sums)
-      for (auto& sum : row) sum = _mm512_setzero_ps();
-
+    set_zero(sums);
     for (int group = 0; group < x.k / INPUT_GROUP; ++group) {
-      for (int r = 0; r < ROWS; ++r)
-        reorder(values + size_t(r) * x.k + group * INPUT_GROUP, reordered[r]);
       __m512 of_group[ROWS][COUNT];
-      for (auto& row : of_group)
-        for (auto& sum : row) sum = _mm512_setzero_ps();
+      set_zero(of_group);
+      ask_ahead<COUNT>(spot, lines_at(Weights::int4, group), LINES);
       for (int line = 0; line < LINES; ++line) {
-        __m512i w[COUNT];
+        __m512bh w[COUNT][4];
         for (int b = 0; b < COUNT; ++b)
-          w[b] = load(spot.data(b) + lines_at(Weights::int4, group) + line * LINE);
-#pragma GCC unroll 4
-        for (int nibble = 0; nibble < 4; ++nibble) {
-          __m512bh two_of_w[COUNT];
-          for (int b = 0; b < COUNT; ++b)
-            two_of_w[b] = (__m512bh)_mm512_permutexvar_epi16(
-                _mm512_srli_epi32(w[b], nibble * 4), by_nibble);
+          unpack(spot.data(b) + lines_at(Weights::int4, group) + line * LINE, w[b]);
+        const uint16_t* eight = values + group * INPUT_GROUP + line * 8;
+        for (int pair = 0; pair < 4; ++pair)
           for (int r = 0; r < ROWS; ++r) {
-            const __m512bh two = (__m512bh)broadcast(reordered[r] + line * 8 + nibble * 2);
+            const __m512bh two = (__m512bh)broadcast(eight + size_t(r) * x.k + pair * 2);
             for (int b = 0; b < COUNT; ++b)
-              of_group[r][b] = _mm512_dpbf16_ps(of_group[r][b], two_of_w[b], two);
+              of_group[r][b] = _mm512_dpbf16_ps(of_group[r][b], w[b][pair], two);
           }
-        }
       }
       for (int b = 0; b < COUNT; ++b) {
         const __m512 w_scales = scales_of(spot.data(b) + scales_at(Weights::int4, group));
