@@ -203,4 +203,16 @@ FAMILIES = (
     Family(
         "engine_output_tokens_total", "counter", "Tokens chosen.", _one(lambda s: s.output_tokens)
     ),
+    Family(
+        "engine_drafted_tokens_total",
+        "counter",
+        "Guesses of tokens that were computed.",
+        _one(lambda stats: stats.drafted_tokens),
+    ),
+    Family(
+        "engine_accepted_tokens_total",
+        "counter",
+        "Of the guesses, those that were right.",
+        _one(lambda stats: stats.accepted_tokens),
+    ),
 )

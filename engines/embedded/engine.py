@@ -95,7 +95,7 @@ class EmbeddedEngine:
             tables, config.max_batch_tokens, config.max_running, model.eos_token_ids
         )
         self.verifier = Verifier(tables.pool, config.page_size, config.integrity)
-        self.incidents = Incidents(tables.pool, tables.prefix, config.integrity)
+        self.incidents = Incidents(tables, config.integrity)
         if tables.scrubber is not None:
             tables.scrubber.on_fault = self.incidents.found_corrupt
         self.kv = kv
@@ -194,24 +194,22 @@ class EmbeddedEngine:
         num_checked = self.verifier.num_checked("after") - before
         self.verifier.assert_covered(landed.batch, landed.num_checked, num_checked)
         self._stop_broken(flight.number, landed)
-        fresh: dict[Seq, tuple[int, ...]] = {}
-        for chunk in landed.batch.chunks:
-            if told := self.scheduler.commit(chunk, landed.tokens.get(chunk, ())):
-                fresh[chunk.seq] = told
+        fresh = {
+            chunk.seq: self.scheduler.commit(chunk, landed.tokens.get(chunk, ()))
+            for chunk in landed.batch.chunks
+        }
         return self._report(flight.batch.chunks, fresh)
 
     def _judge(self, step: int, mismatches: list[Mismatch], ran: Batch | None = None) -> None:
-        """Stop the rows at fault. What one that `ran` wrote goes out of use, whoever has it."""
+        """Stop the rows at fault, if any of them `ran` before that was seen or not."""
         # A row that was aborted or preempted meanwhile had given up its pages: no fault of theirs.
         live = [found for found in mismatches if found.chunk.is_live]
         for mismatch in live:
             self.incidents.record(step, mismatch)
         if self.verifier.mode != "enforce":
             return
-        if ran is not None:
-            for row in {found.row for found in live}:
-                for page in ran.written(row, self._page_size):
-                    self.tables.prefix.condemn(page)
+        for page in self.incidents.suspects(live, ran):
+            self.tables.prefix.condemn(page)
         for chunk in {found.chunk: None for found in live}:
             self._condemn(chunk.seq, "a page of it was not the one it had been given")
 

@@ -20,6 +20,7 @@ from engines.embedded.batch import Batch
 from engines.embedded.engine import EmbeddedEngine
 from engines.embedded.pages import NULL_PAGE, State
 from engines.embedded.prefix import KeyScope
+from engines.embedded.seq import Chunk, Page
 from engines.embedded.victims import (
     FaultImpossible,
     has_two_tenants,
@@ -150,6 +151,23 @@ def seal_too_soon(engine: EmbeddedEngine) -> str:
     return f"page {seq.block_table[-1]} of {seq.request.id} was sealed before it was full"
 
 
+def seal_rejected_draft(engine: EmbeddedEngine) -> str:
+    """A page is cached under its request's tokens, whose last KV is that of a rejected draft."""
+    if not need(engine, 1)[0].drafter:
+        raise FaultImpossible("the newest request proposes no drafts: see the option `speculation`")
+    tables, computed = engine.tables, engine.tables.computed
+
+    def computed_too_much(chunk: Chunk, length: int) -> None:
+        computed(chunk, length)
+        index, seq = length // tables.page_size, chunk.seq
+        if chunk.context_len > length and (index + 1) * tables.page_size == len(seq.tokens):
+            tables.computed = computed  # type: ignore[method-assign]
+            tables.seal(seq, index, Page(seq.block_table[index], seq.tags[index]))
+
+    tables.computed = computed_too_much  # type: ignore[method-assign]
+    return "the next page that would end in a rejected draft is sealed, and cached, too soon"
+
+
 def negative_slot(engine: EmbeddedEngine) -> str:
     """A padded row's slot, -1, is about to be used as an index."""
     victim(engine)
@@ -221,6 +239,7 @@ FAULTS = {
     "drop-domain-from-key": Fault("F8", "row's domain", drop_domain_from_key),
     "stale-index-entry": Fault("F10", "entry's tag", stale_index_entry),
     "seal-too-soon": Fault("F20", "write guard", seal_too_soon),
+    "seal-rejected-draft": Fault("F23", "write guard", seal_rejected_draft),
     "negative-slot": Fault("F21", "write guard", negative_slot),
     "null-page-written": Fault("F21", "scrubbing", null_page_written),
     "share-active-page": Fault("F22", "write guard", share_active_page),

@@ -9,13 +9,15 @@ record names requests, pages, tags and states; never tokens or text.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import structlog
 
 from engines.embedded import tags
-from engines.embedded.pages import PagePool, State
-from engines.embedded.prefix import PrefixCache
+from engines.embedded.batch import Batch
+from engines.embedded.pages import State
 from engines.embedded.seq import Chunk
+from engines.embedded.tables import Tables
 from engines.embedded.verify import Mismatch
 
 log = structlog.get_logger()
@@ -27,11 +29,11 @@ QUARANTINE_PAGES = 16  # however small the pool
 class Incidents:
     """`retirement` says why this engine should be drained and replaced; "" while it needn't."""
 
-    def __init__(self, pool: PagePool, prefix: PrefixCache, mode: str) -> None:
+    def __init__(self, tables: Tables, mode: str) -> None:
         self.retirement = ""
         self.mismatches: Counter[tuple[str, str]] = Counter()  # (phase, kind)
-        self._pool = pool
-        self._prefix = prefix
+        self._pool, self._prefix = tables.pool, tables.prefix
+        self._page_size = tables.page_size
         self._mode = mode
         self._told = (0, "", "")  # step, request and kind of the last event
 
@@ -44,6 +46,16 @@ class Incidents:
             self._log(step, mismatch)
         if mismatch.kind == "domain" and self._mode == "enforce":
             self._seal_off(mismatch)
+
+    def suspects(self, live: Sequence[Mismatch], ran: Batch | None) -> set[int]:
+        """Pages that go out of use, whoever has them, after these mismatches of live rows.
+
+        What a row has written that `ran` all the same; and a page of a row's own that it wasn't to
+        write any more: then it was sealed, or shared, too soon, and nobody may read it.
+        """
+        own = {one.page for one in live if one.kind == "slot" and one.expected == one.found}
+        rows = {one.row for one in live} if ran is not None else set()
+        return own.union(*(ran.written(row, self._page_size) for row in rows if ran is not None))
 
     def found_broken(self, step: int, chunk: Chunk) -> None:
         """A row whose numbers were not finite."""

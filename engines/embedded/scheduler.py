@@ -82,8 +82,8 @@ class Scheduler:
         if chunk.drafts:
             self.num_drafted += len(chunk.drafts)
             self.num_accepted += len(told) - 1
-        if told and seq.num_computed != len(seq.tokens) - 1:
-            raise EngineFailed(f"KV of {seq.request.id} isn't counted up to its newest token")
+        if seq.num_computed >= len(seq.tokens):  # its newest token is computed by the next step
+            raise EngineFailed(f"KV of {seq.request.id} is counted beyond its own tokens")
         if told and told[-1] in self.eos_token_ids:
             self._end(seq, FinishReason.STOP)
         elif told and len(seq.tokens) == seq.max_len:

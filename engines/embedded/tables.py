@@ -31,7 +31,7 @@ class Tables:
         self.pool = pool
         self.prefix = PrefixCache(pool)
         self.scrubber = scrubber
-        self._page_size = page_size
+        self.page_size = page_size
         self._scope_of = scope_of
         self._num_open = 0  # seqs that hold pages
 
@@ -42,7 +42,7 @@ class Tables:
 
     def num_pages(self, num_tokens: int) -> int:
         """Pages that hold `num_tokens` tokens."""
-        return -(-num_tokens // self._page_size)
+        return -(-num_tokens // self.page_size)
 
     def admit(self, seq: Seq) -> bool:
         """Begin a life of the seq with its cached prefix; False if there's no room for its tokens.
@@ -61,13 +61,13 @@ class Tables:
         found = self._cached(seq)
         # The newest token is always computed: its logits choose the next one. If its page is cached
         # whole, a copy of that page is written instead, since a shared page never is.
-        is_whole = bool(found) and len(found) * self._page_size == len(seq.tokens)
+        is_whole = bool(found) and len(found) * self.page_size == len(seq.tokens)
         if is_whole and not self._fits(seq, found, len(found) - 1):
             found, is_whole = found[:-1], False  # no room for both: the page is computed again
         shared, copied = (found[:-1], found[-1]) if is_whole else (found, None)
         if not self._fits(seq, found, len(shared)):
             return False
-        seq.begin(len(seq.tokens) - 1 if is_whole else len(shared) * self._page_size)
+        seq.begin(len(seq.tokens) - 1 if is_whole else len(shared) * self.page_size)
         self._num_open += 1
         self.prefix.take(found)
         for page in shared:
@@ -78,7 +78,7 @@ class Tables:
 
     def grow(self, seq: Seq, num_tokens: int) -> bool:
         """Allocate until the table holds `num_tokens` tokens; False if pages run out before."""
-        while len(seq.block_table) * self._page_size < num_tokens:
+        while len(seq.block_table) * self.page_size < num_tokens:
             if not self._free_one():
                 return False
             domain = self._domain(seq, len(seq.block_table))
@@ -94,18 +94,18 @@ class Tables:
         seq.num_computed = length
         if chunk.source is not None:
             self._let_go_of_copied(seq)
-        full = seq.num_computed // self._page_size
+        full = seq.num_computed // self.page_size
         for index in range(seq.num_sealed_pages, full):
             page = Page(seq.block_table[index], seq.tags[index])
             if self._owns(seq, index, page):
-                self._seal(seq, index, page)
+                self.seal(seq, index, page)
         seq.num_sealed_pages = full
 
     def keys_of(self, domain: str, token_ids: Sequence[int]) -> list[bytes]:
         """Content keys of the whole pages of a prompt; none without sharing."""
         if self._scope_of is None:
             return []
-        scope, size = self._scope_of(domain), self._page_size
+        scope, size = self._scope_of(domain), self.page_size
         keys = [ROOT]
         for start in range(0, len(token_ids) - size + 1, size):
             keys.append(content_key(scope, keys[-1], token_ids[start : start + size]))
@@ -128,9 +128,11 @@ class Tables:
     def release(self, seq: Seq, phase: Phase) -> None:
         """Take all pages from a seq. Its last pages become the oldest in the cache."""
         for index, page in reversed(list(enumerate(seq.pages()))):
-            if self._owns(
-                seq, index, page
-            ):  # else it's someone else's by now, and not ours to free
+            if not self._owns(seq, index, page):
+                continue  # it's someone else's by now, and not ours to free
+            if index >= seq.num_sealed_pages and self.pool.states[page.id] == State.SEALED:
+                self._condemn_early(page)
+            else:
                 self.prefix.release(page)
         self._close(seq, phase)
 
@@ -148,12 +150,19 @@ class Tables:
                 self.prefix.release(page)
         self._close(seq, phase)
 
-    def _seal(self, seq: Seq, index: int, page: Page) -> None:
+    def seal(self, seq: Seq, index: int, page: Page) -> None:
+        """The page at this place of a seq's table is full, and found from now on by its tokens."""
         self.pool.seal(page.id)
         if self.scrubber is not None:
             self.scrubber.seal(page.id)
         if keys := self._keys(seq, index + 1):
             self.prefix.insert(keys[index], page)
+
+    def _condemn_early(self, page: Page) -> None:
+        """A page is sealed that isn't full yet: whoever finds it would read what is no KV."""
+        self.prefix.condemn(page.id)
+        if self.scrubber is not None:
+            self.scrubber.on_fault(page.id, "it was sealed before it was full")
 
     def _close(self, seq: Seq, phase: Phase) -> None:
         self._let_go_of_copied(seq)
@@ -170,7 +179,7 @@ class Tables:
         """The leading pages of the seq that are cached, and still hold what was sealed."""
         if seq.is_retry:  # a cold start: whatever failed may have come from the cache
             return []
-        found = self.prefix.match(self._keys(seq, len(seq.tokens) // self._page_size))
+        found = self.prefix.match(self._keys(seq, len(seq.tokens) // self.page_size))
         if self.scrubber is None:
             return found
         for index, page in enumerate(found):
@@ -233,7 +242,7 @@ class Tables:
         """Content keys of the seq's first pages, computed once each; none without sharing."""
         if self._scope_of is None:
             return []
-        keys, size = seq.page_keys, self._page_size
+        keys, size = seq.page_keys, self.page_size
         while len(keys) < num_pages:
             tokens = seq.tokens[len(keys) * size : (len(keys) + 1) * size]
             parent = keys[-1] if keys else ROOT

@@ -50,8 +50,8 @@ class Wrong(AssertionError):
 def two_answer(engine: EmbeddedEngine, source: Source) -> None:
     """Two requests of two domains, and nothing happens."""
     answers = Answers()
-    _finish(engine, answers, A, B)
-    _compare(answers, source, A, B)
+    finish(engine, answers, A, B)
+    compare(answers, source, A, B)
 
 
 def one_leaves_in_mid_step(engine: EmbeddedEngine, source: Source) -> None:
@@ -62,12 +62,12 @@ def one_leaves_in_mid_step(engine: EmbeddedEngine, source: Source) -> None:
         engine.abort("a")
         with suppress(LoadRefused):
             load = _loaded(engine, source)
-    _finish(engine, answers)
+    finish(engine, answers)
     if load is None:
         _loaded(engine, source)
     reader = ask("reader", LOADED, 6, domain="c")
-    _finish(engine, answers, reader)
-    _compare(answers, source, B, reader)
+    finish(engine, answers, reader)
+    compare(answers, source, B, reader)
 
 
 def one_gives_way_in_mid_step(engine: EmbeddedEngine, source: Source) -> None:
@@ -75,8 +75,8 @@ def one_gives_way_in_mid_step(engine: EmbeddedEngine, source: Source) -> None:
     answers = Answers()
     with _held(engine, answers, "checked", A, B):
         engine.scheduler._preempt(_seq(engine, "a"))
-    _finish(engine, answers)
-    _compare(answers, source, A, B)
+    finish(engine, answers)
+    compare(answers, source, A, B)
 
 
 def a_writer_is_late(engine: EmbeddedEngine, source: Source) -> None:
@@ -88,8 +88,8 @@ def a_writer_is_late(engine: EmbeddedEngine, source: Source) -> None:
     with _held(engine, answers, "launched", A, B):
         for page in load.pages:
             engine.kv.bytes_of(page.id)[:] = GARBAGE
-    _finish(engine, answers)
-    _compare(answers, source, A, B)
+    finish(engine, answers)
+    compare(answers, source, A, B)
     engine.door.drained(load.id, load.incarnation)
 
 
@@ -98,24 +98,24 @@ def shared_pages_and_a_full_pool(engine: EmbeddedEngine, source: Source) -> None
     first, second = ask("first", [*CACHED, 1], 2), ask("second", [*CACHED, 2], 16)
     crowd = [ask(f"d{seed}", random_prompt(20, 50 + seed), 8, domain="d") for seed in range(3)]
     answers = Answers()
-    _finish(engine, answers, ask("warm", [*CACHED, 3], 1))
-    _finish(engine, answers, first, second, *crowd)
+    finish(engine, answers, ask("warm", [*CACHED, 3], 1))
+    finish(engine, answers, first, second, *crowd)
     again = ask("again", [*CACHED, 4], 4)
-    _finish(engine, answers, again)
-    _compare(answers, source, first, second, again, *crowd)
+    finish(engine, answers, again)
+    compare(answers, source, first, second, again, *crowd)
 
 
 def a_page_comes_back_to_the_cache(engine: EmbeddedEngine, source: Source) -> None:
     """A cached page is evicted and belongs to another domain when its prompt comes again."""
     answers = Answers()
-    _finish(engine, answers, ask("warm", CACHED, 1))
+    finish(engine, answers, ask("warm", CACHED, 1))
     engine.add(D)
     answers.take(engine.step())
     while engine.tables.prefix.evict_oldest():
         engine.pool.recycle()
     again = ask("again", [*CACHED, 4], 4)
-    _finish(engine, answers, again)
-    _compare(answers, source, D, again)
+    finish(engine, answers, again)
+    compare(answers, source, D, again)
 
 
 def a_whole_prompt_is_cached(engine: EmbeddedEngine, source: Source) -> None:
@@ -123,17 +123,17 @@ def a_whole_prompt_is_cached(engine: EmbeddedEngine, source: Source) -> None:
     answers = Answers()
     for id in ("warm", "again", "more"):
         request = ask(id, CACHED, 4)
-        _finish(engine, answers, request)
-        _compare(answers, source, request)
+        finish(engine, answers, request)
+        compare(answers, source, request)
 
 
 def two_domains_have_one_prompt(engine: EmbeddedEngine, source: Source) -> None:
     """The second mustn't be told that any of it was cached."""
     answers = Answers()
     first, second = ask("first", [*CACHED, 1], 4), ask("second", [*CACHED, 1], 4, domain="b")
-    _finish(engine, answers, first)
-    _finish(engine, answers, second)
-    _compare(answers, source, first, second)
+    finish(engine, answers, first)
+    finish(engine, answers, second)
+    compare(answers, source, first, second)
     if answers.cached("second"):
         raise Wrong("it was given another domain's pages")
 
@@ -141,7 +141,7 @@ def two_domains_have_one_prompt(engine: EmbeddedEngine, source: Source) -> None:
 def a_shared_page_is_evicted(engine: EmbeddedEngine, source: Source) -> None:
     """Planted: a page that came from the cache, and that a request reads, goes to another."""
     answers = Answers()
-    _finish(engine, answers, ask("warm", [*CACHED, 3], 1))
+    finish(engine, answers, ask("warm", [*CACHED, 3], 1))
     victim = ask("victim", [*CACHED, 1], 12)
     with _held(engine, answers, "launched", victim):
         page = _seq(engine, "victim").block_table[2]
@@ -149,7 +149,7 @@ def a_shared_page_is_evicted(engine: EmbeddedEngine, source: Source) -> None:
         engine.pool.refs[page], engine.pool.states[page] = 0, State.CACHED
         engine.pool.evict(page)
         engine.kv.bytes_of(page)[:] = GARBAGE
-    _finish(engine, answers)
+    finish(engine, answers)
     _expect_stopped(answers, source, victim)
 
 
@@ -165,7 +165,7 @@ def a_page_changes_hands_in_mid_step(engine: EmbeddedEngine, source: Source) -> 
         engine.pool.recycle()
         assert engine.pool.allocate("thief", -1, State.LOADING).id == page
         engine.kv.bytes_of(page)[:] = GARBAGE
-    _finish(engine, answers)
+    finish(engine, answers)
     engine.pool.release(page)
     engine.pool.recycle()
     _expect_stopped(answers, source, A, beside=B)
@@ -205,7 +205,7 @@ def a_held_page_is_freed(engine: EmbeddedEngine, source: Source) -> None:
     answers = Answers()
     with _held(engine, answers, "launched", B, A):
         plant(engine, "free-held-page")
-    _finish(engine, answers)
+    finish(engine, answers)
     _expect_stopped(answers, source, A, beside=B)
 
 
@@ -220,7 +220,7 @@ def _with_fault(engine: EmbeddedEngine, source: Source, misplace: Callable[[Batc
             misplace(batch)
 
     engine.runway.at = at
-    _finish(engine, answers)
+    finish(engine, answers)
     _expect_stopped(answers, source, A, beside=B)
 
 
@@ -246,7 +246,8 @@ def _start(engine: EmbeddedEngine, answers: Answers, *requests: Request) -> None
         answers.take(engine.step())
 
 
-def _finish(engine: EmbeddedEngine, answers: Answers, *requests: Request) -> None:
+def finish(engine: EmbeddedEngine, answers: Answers, *requests: Request) -> None:
+    """Begin the requests, and bring all there are to their end."""
     for request in requests:
         engine.add(request)
     while engine.has_work():
@@ -274,7 +275,8 @@ def _row(batch: Batch, id: str) -> int:
     return next(row for row, chunk in enumerate(batch.chunks) if chunk.seq.request.id == id)
 
 
-def _compare(answers: Answers, source: Source, *requests: Request) -> None:
+def compare(answers: Answers, source: Source, *requests: Request) -> None:
+    """Raise Wrong unless each was answered as a sound engine answers it."""
     for request in requests:
         if answers.tokens(request.id) != source.answer(request):
             raise Wrong(f"{request.id} was answered wrongly")
@@ -290,4 +292,4 @@ def _expect_stopped(
     if answers.last(victim.id).error is None:
         raise Wrong(f"{victim.id} was not stopped")
     if beside is not None:
-        _compare(answers, source, beside)
+        compare(answers, source, beside)

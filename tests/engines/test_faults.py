@@ -11,12 +11,14 @@ from engines.api import EngineFailed, FinishReason, KvIntegrityAbort
 from engines.embedded.engine import EmbeddedEngine
 from engines.embedded.faults import BETWEEN_STEPS, FAULTS, plant
 from engines.embedded.pages import State
+from engines.embedded.seq import Seq
 from engines.embedded.victims import FaultImpossible
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import Answers, ask, drive, random_prompt
 
 ON_BOTH_BACKENDS = True
 
+QUOTING = ask("x", random_prompt(7, 0) * 4, 60)  # of the looping model, see conftest
 SHARED = random_prompt(12, 99)  # what all prompts of a domain begin with
 
 
@@ -162,6 +164,38 @@ def test_spent_generations_retire_the_engine(make: EngineFactory) -> None:
     assert "generations" in engine.retirement
 
 
+def test_a_page_sealed_over_a_rejected_draft_is_read_by_nobody(
+    make: EngineFactory, looping_dir: Path
+) -> None:
+    """Who wrote it is stopped at its next write; who found it meanwhile starts again, cold."""
+    make = partial(make, folder=looping_dir)
+    clean = drive(make(), QUOTING).tokens("x")
+    engine, answers = make(speculation=8), Answers()
+    seq = _drive_to_a_page_sealed_early(engine, answers)
+    reader = ask("reader", [*seq.tokens, 1], 8)
+    assert len(seq.tokens) % 4 == 0
+    found = engine.tables.prefix.match(engine.tables.keys_of("a", seq.tokens))
+    assert len(found) == len(seq.tokens) // 4, "the page is there to be found"
+    engine.add(reader)
+    while engine.has_work():
+        answers.take(engine.step())
+    assert aborted(answers) == {"x"}
+    assert answers.tokens("x") == clean[: len(answers.tokens("x"))]
+    assert answers.tokens("reader") == drive(make(), reader).tokens("reader")
+    assert engine.stats().mismatches == {"before/slot": 1, "after/quarantined": 1}
+    assert engine.stats().integrity_retries == 1
+
+
+def test_nobody_finds_such_a_page_of_one_that_goes(make: EngineFactory, looping_dir: Path) -> None:
+    """It gave way before it could write again: the page goes out of use, and isn't cached."""
+    engine = make(folder=looping_dir, speculation=8)
+    seq = _drive_to_a_page_sealed_early(engine, Answers())
+    keys = engine.tables.keys_of("a", seq.tokens)
+    engine.abort("x")
+    assert len(engine.tables.prefix.match(keys)) == len(keys) - 1
+    assert engine.stats().pages["quarantined"] == 1
+
+
 def test_other_weights_find_nothing_cached(make: EngineFactory) -> None:
     """The key names the revision, not the model's name."""
     engine = make()
@@ -208,6 +242,18 @@ def test_rows_of_two_tenants_are_needed_and_said_to_be(make: EngineFactory, kind
 def test_that_nothing_answers_is_told_in_good_english(make: EngineFactory, kind: str) -> None:
     with pytest.raises(FaultImpossible, match="a request must be answering, and none is"):
         plant(make(), kind)
+
+
+def _drive_to_a_page_sealed_early(engine: EmbeddedEngine, answers: Answers) -> Seq:
+    engine.add(QUOTING)
+    answers.take(engine.step())
+    plant(engine, "seal-rejected-draft")
+    for _ in range(60):
+        answers.take(engine.step())
+        (seq,) = engine.scheduler.running
+        if (engine.pool.states[seq.block_table[seq.num_sealed_pages :]] == State.SEALED).any():
+            return seq
+    raise AssertionError("no draft was rejected at a page's end")
 
 
 def _step_until_answered(engine: EmbeddedEngine, number: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from engines.api import EngineFailed, EngineRetiring, Request
 from engines.embedded.engine import EmbeddedEngine
 from engines.embedded.verify import Mismatch
-from tests.engines import mutants as m, scenarios as s
+from tests.engines import draft_mutants as d, mutants as m, scenarios as s
 from tests.engines.books import check_books, tables_of
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import drive
@@ -50,6 +50,12 @@ GATE = [
     Row(m.leaves_the_domain_out_of_the_key, s.two_domains_have_one_prompt, (), (DOMAIN,)),
     Row(m.keeps_entries_of_evicted_pages, s.a_page_comes_back_to_the_cache, (), ()),
     Row(m.reads_the_tag_at_share, s.a_page_comes_back_to_the_cache, (), (SCRUB,)),
+    # Drafts. What is rejected is neither counted, sealed, keyed, nor gone on from.
+    Row(d.counts_rejected_drafts, d.drafts_are_rejected, (), (BOOKS,)),
+    Row(d.seals_rejected_drafts, d.drafts_are_rejected, (), (GUARD,)),
+    Row(d.keys_pages_by_their_drafts, d.drafts_are_rejected, (), (ORACLE,)),
+    Row(d.goes_on_behind_drafts, d.drafts_are_rejected, (), (BOOKS,)),
+    Row(d.takes_drafts_unseen, d.drafts_are_rejected, (), (ORACLE,)),
     # The check. A mutant of a layer shows where that layer is the one that is needed.
     Row(m.skips_prefix_pages, s.a_shared_page_is_evicted, (PRE,), (ORACLE,)),
     Row(m.compares_no_domains, s.a_row_has_a_foreign_table, (DOMAIN,), (ORACLE,)),
@@ -66,7 +72,9 @@ GATE = [
     Row(m.tells_nothing_after, s.a_page_changes_hands_in_mid_step, (POST,), (PRE, ORACLE)),
 ]
 # fmt: on
-NUM_PAGES: dict[s.Scenario, int] = {  # where it matters that the pool is nearly full
+DRAFTING = [d.drafts_are_rejected]  # where each token is at a page's end
+NUM_PAGES: dict[s.Scenario, int] = {  # where it matters, mostly since the pool is nearly full
+    d.drafts_are_rejected: 900,
     s.one_leaves_in_mid_step: 11,
     s.a_writer_is_late: 13,
     s.shared_pages_and_a_full_pool: 17,
@@ -81,7 +89,8 @@ def source(make_faulty: EngineFactory) -> Sound:
 @pytest.fixture
 def make(make_faulty: EngineFactory) -> Callable[[s.Scenario], EmbeddedEngine]:
     def make(scenario: s.Scenario) -> EmbeddedEngine:
-        engine = make_faulty(num_pages=NUM_PAGES.get(scenario, 65))
+        options = {"speculation": 8, "page_size": 1} if scenario in DRAFTING else {}
+        engine = make_faulty(num_pages=NUM_PAGES.get(scenario, 65), **options)
         assert engine.tables.scrubber is not None
         engine.tables.scrubber._pages_per_s = 0.0  # no clock decides what is noticed
         return engine
@@ -105,7 +114,12 @@ def test_the_layer_that_must_kill_a_mutant_does(
 
 def test_every_mutant_is_killed_somewhere() -> None:
     """But for the one that a single further mistake makes dangerous."""
-    ours = {name: f for name, f in vars(m).items() if getattr(f, "__module__", "") == m.__name__}
+    ours = {
+        name: function
+        for module in (m, d)
+        for name, function in vars(module).items()
+        if getattr(function, "__module__", "") == module.__name__ and function not in DRAFTING
+    }
     written = {f for name, f in ours.items() if not name.startswith("_")}
     killed = {row.mutant for row in GATE if row.mutated != row.alone}
     assert written - killed == {m.keeps_entries_of_evicted_pages}

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from engines.api import EngineFailed
-from tests.engines import mutants
+from tests.engines import draft_mutants, mutants
 from tests.engines.world import DEEDS, DOMAINS, POINTS, World, random_request
 from tests.stack import SOAK
 
@@ -138,6 +138,11 @@ def test_the_check_never_stops_a_row_of_a_sound_pool() -> None:
         mutants.does_not_copy_on_write,
         mutants.seals_at_launch,
         mutants.does_not_ask_who_is_live,
+        draft_mutants.counts_rejected_drafts,
+        draft_mutants.seals_rejected_drafts,
+        draft_mutants.keys_pages_by_their_drafts,
+        draft_mutants.goes_on_behind_drafts,
+        draft_mutants.takes_drafts_unseen,
     ],
 )
 def test_such_lives_would_show_a_mistake(
@@ -147,7 +152,7 @@ def test_such_lives_would_show_a_mistake(
 
     def live() -> None:
         for seed in range(100):
-            chance, world = random.Random(seed), World(20, max_running=3)
+            chance, world = random.Random(seed), World(20, max_running=3, speculation=seed % 4)
             mutant(world.engine, monkeypatch)
             for _ in range(100):
                 _any_deed(world, chance)

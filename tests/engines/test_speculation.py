@@ -183,7 +183,7 @@ def test_a_whole_prompt_that_is_cached_may_speculate_at_once(make: EngineFactory
     assert answers.cached("again") == len(prompt) - 1
 
 
-def test_rejected_drafts_leave_no_page_to_be_found(make: EngineFactory) -> None:
+def test_rejected_drafts_leave_no_page_to_be_found(make: EngineFactory, backend: str) -> None:
     """Every page that is cached holds what a sound engine without drafts computes for its key."""
     plain, engine = make(), make(speculation=8)
     for request in requests(40):
@@ -194,7 +194,10 @@ def test_rejected_drafts_leave_no_page_to_be_found(make: EngineFactory) -> None:
         assert len(found) == len(owed) == (len(request.prompt) + len(answer) - 1) // 4
         for page, other in zip(found, owed, strict=True):
             ours, theirs = engine.kv.bytes_of(page.id), plain.kv.bytes_of(other.id)
-            assert abs(ours.view("f4") - theirs.view("f4")).max() < 1e-4
+            if backend == "native":  # whose numbers don't depend on who shares a step
+                assert (ours == theirs).all()
+            else:
+                assert abs(ours.view("f4") - theirs.view("f4")).max() < 1e-4
             assert engine.pool.states[page.id] == State.CACHED
     assert engine.stats().accepted_tokens < engine.stats().drafted_tokens
 

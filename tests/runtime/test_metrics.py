@@ -14,6 +14,8 @@ STATS = Stats(
     steps=7,
     running=2,
     preempted=3,
+    drafted_tokens=9,
+    accepted_tokens=8,
     pages={"free": 10, "active": 4, "quarantined": 2},
     tag_pages_checked=1234,
     tag_check_s=0.25,
@@ -53,6 +55,8 @@ def test_counters_are_told_under_their_names() -> None:
     assert value("kv_write_guard_reject_total") == 5
     assert value("kv_pages", state="active") == 4
     assert value("kv_limbo_age_seconds_max") == 1.5
+    assert value("engine_drafted_tokens_total") == 9
+    assert value("engine_accepted_tokens_total") == 8
     assert value("kv_quarantine_pages") == 2
     assert value("kv_scrub_pages_total") == 64
     assert value("kv_scrub_mismatch_total") == 1
