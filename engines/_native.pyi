@@ -164,14 +164,15 @@ class PagedAttention:
         self,
         layer: int,
         q: NDArray[np.float32],
-        pages: NDArray[np.int64],
-        context_len: int,
+        tables: NDArray[np.int64],
+        context_lens: NDArray[np.int64],
+        query_lens: NDArray[np.int64],
         out: NDArray[np.float32],
         split: bool = False,
     ) -> None:
-        """A row's last queries, q and `out` [queries, heads, head_dim], over its block table.
+        """Each row's last queries, q and `out` [tokens, heads, head_dim], over its block table.
 
-        `split`: one query, a segment of the context at a time, as threads share it.
+        `split`: one query a row, a segment of the context at a time, as threads share it.
         """
 
     def read_head(

@@ -15,10 +15,15 @@ struct Codes {
   __m512i table[4]{part(0), part(1), part(2), part(3)};
 
   // Of each 16 codes the first 8, and the last 8.
-  [[gnu::always_inline]] Two numbers(__m512i codes) const {
+  [[gnu::always_inline]] Two unpacked(__m512i codes) const {
     const __m512i none = _mm512_setzero_si512();
     return {numbers_of(_mm512_unpacklo_epi8(codes, none)),
             numbers_of(_mm512_unpackhi_epi8(codes, none))};
+  }
+
+  [[gnu::always_inline]] Two even_and_odd(__m512i codes) const {
+    return {numbers_of(_mm512_and_si512(codes, _mm512_set1_epi16(0xff))),
+            numbers_of(_mm512_srli_epi16(codes, 8))};
   }
 
  private:

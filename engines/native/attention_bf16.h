@@ -46,18 +46,15 @@ struct E4m3Numbers {
 
   Two k(const std::byte* page, int quad, int page_size, __mmask16 tokens) const {
     const std::byte* line = page + static_cast<ptrdiff_t>(quad) * page_size * 4;
-    const Two quads = codes.numbers(_mm512_maskz_loadu_epi32(tokens, line));
-    const __m512 a = _mm512_castsi512_ps(quads.first), b = _mm512_castsi512_ps(quads.second);
-    return {_mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88)),
-            _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xdd))};
+    return codes.even_and_odd(_mm512_maskz_loadu_epi32(tokens, line));
   }
 
-  Two v(const std::byte* pairs) const { return codes.numbers(_mm512_loadu_si512(pairs)); }
+  Two v(const std::byte* pairs) const { return codes.unpacked(_mm512_loadu_si512(pairs)); }
 
   __m512i v_half(const std::byte* pairs) const {
     const __m512i spread = _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0);
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(pairs));
-    return codes.numbers(_mm512_permutexvar_epi64(spread, _mm512_castsi256_si512(half))).first;
+    return codes.unpacked(_mm512_permutexvar_epi64(spread, _mm512_castsi256_si512(half))).first;
   }
 };
 
@@ -68,16 +65,25 @@ struct E4m3Numbers {
                           reinterpret_cast<__m512bh>(numbers));
 }
 
-// Scores of one chunk of tokens, for some rows.
+// Begins to bring to the core what will be read soon. It may be no address at all.
+// To its second cache: the first one waits for far fewer lines at a time.
+[[gnu::always_inline]] inline void fetch(const std::byte* soon) {
+  _mm_prefetch(reinterpret_cast<const char*>(soon), _MM_HINT_T1);
+}
+
+// Scores of one chunk of tokens, for some rows. `soon` is as far into another page as `page` is.
 template <int ROWS, class Numbers>
 [[gnu::always_inline]] inline void score_chunk(const Numbers& numbers, const Sizes& sizes,
                                                const uint16_t* q, const std::byte* page,
-                                               __mmask16 tokens, float* scores) {
+                                               const std::byte* soon, __mmask16 tokens,
+                                               float* scores) {
   __m512 even[ROWS], odd[ROWS];
   for (int row = 0; row < ROWS; ++row) even[row] = odd[row] = _mm512_setzero_ps();
   for (int quad = 0; quad < sizes.head_dim / 4; ++quad) {
     const Two k = numbers.k(page, quad, sizes.page_size, tokens);
     const uint16_t* pair = q + quad * 4;
+    for (int line = 0; line < Numbers::BYTES; ++line)
+      fetch(soon + static_cast<ptrdiff_t>(quad * Numbers::BYTES + line) * sizes.page_size * 4);
     for (int row = 0; row < ROWS; ++row, pair += sizes.head_dim) {
       even[row] = product(even[row], pair, k.first);
       odd[row] = product(odd[row], pair + 2, k.second);
@@ -89,12 +95,14 @@ template <int ROWS, class Numbers>
 
 template <int ROWS, class Numbers>
 void score_rows(const Numbers& numbers, const Sizes& sizes, const uint16_t* q,
-                const std::byte* const* pages, int num_tokens, float* scores) {
-  for (int start = 0; start < num_tokens; start += sizes.page_size, ++pages) {
+                const std::byte* const* pages, const std::byte* const* soon, int num_tokens,
+                float* scores) {
+  for (int start = 0; start < num_tokens; start += sizes.page_size, ++pages, ++soon) {
     for (int token = 0; token < sizes.page_size; token += CHUNK) {
       const int left = sizes.page_size - token;
       const __mmask16 tokens = left < CHUNK ? (1 << left) - 1 : 0xffff;
-      score_chunk<ROWS>(numbers, sizes, q, *pages + token * 4, tokens, scores + start + token);
+      score_chunk<ROWS>(numbers, sizes, q, *pages + token * 4, *soon + token * 4, tokens,
+                        scores + start + token);
     }
   }
 }
@@ -119,7 +127,9 @@ struct Mixture {
   // Adds two tokens (those in `seen`), whose weights each row holds at `pair`.
   template <class Numbers>
   [[gnu::always_inline]] void add(const Numbers& numbers, const std::byte* pairs,
-                                  const uint16_t* pair, int stride, __m512i seen) {
+                                  const std::byte* soon, const uint16_t* pair, int stride,
+                                  __m512i seen) {
+    for (int line = 0; line < CHUNKS * Numbers::BYTES / 2; ++line) fetch(soon + line * 64);
     __m512i values[CHUNKS];
     if constexpr (CHUNKS == 1) {
       values[0] = _mm512_and_si512(numbers.v_half(pairs), seen);
@@ -139,11 +149,16 @@ struct Mixture {
 // Where the pairs of tokens of a piece lie.
 struct Pairs {
   const std::byte* const* pages;
+  const std::byte* const* soon;  // pages to be read after these
   int in_page;    // pairs
   size_t bytes;   // from one pair to the next
 
   const std::byte* at(int pair) const {
     return pages[pair / in_page] + static_cast<size_t>(pair % in_page) * bytes;
+  }
+
+  const std::byte* soon_at(int pair) const {
+    return soon[pair / in_page] + static_cast<size_t>(pair % in_page) * bytes;
   }
 };
 
@@ -158,12 +173,14 @@ void mix_chunks(const Numbers& numbers, const Sizes& sizes, const uint16_t* weig
   for (int pair = first / 2; pair < last / 2;) {
     const int in_page = pairs.in_page - pair % pairs.in_page, left = last / 2 - pair;
     const std::byte* at = pairs.at(pair) + offset;
-    for (int end = pair + (left < in_page ? left : in_page); pair < end; ++pair, at += pairs.bytes)
-      mixture.add(numbers, at, weights + pair * 2, stride, _mm512_set1_epi32(-1));
+    const std::byte* soon = pairs.soon_at(pair) + offset;
+    for (int end = pair + (left < in_page ? left : in_page); pair < end;
+         ++pair, at += pairs.bytes, soon += pairs.bytes)
+      mixture.add(numbers, at, soon, weights + pair * 2, stride, _mm512_set1_epi32(-1));
   }
   if (last % 2 != 0)  // what lies beside the last token is none of theirs
-    mixture.add(numbers, pairs.at(last / 2) + offset, weights + last - 1, stride,
-                _mm512_set1_epi32(0xffff));
+    mixture.add(numbers, pairs.at(last / 2) + offset, pairs.soon_at(last / 2) + offset,
+                weights + last - 1, stride, _mm512_set1_epi32(0xffff));
   mixture.store(mixed + dim, sizes.head_dim);
 }
 

@@ -25,42 +25,56 @@ struct Bf16Kernel : Steps {
 
   static void score(const Tile& tile, const Piece& piece, int first) {
     if (tile.pool.numbers == KvNumbers::bf16)
-      return score_with(Bf16Numbers{}, tile, piece.k, first);
+      return score_with(Bf16Numbers{}, tile, piece.k, piece.v, first);
     const E4m3Numbers<Codes> numbers{};
-    if (tile.num_rows() - first <= MANY_ROWS) return score_with(numbers, tile, piece.k, first);
+    if (tile.num_rows() - first <= MANY_ROWS)
+      return score_with(numbers, tile, piece.k, piece.v, first);
     const std::byte* pages[PIECE_PAGES];
     for (int i = 0; i < piece.num_pages; ++i)
       pages[i] = converted_k(numbers, tile.sizes, piece.k[i], page_in(tile, tile.room.k, i));
-    score_with(Bf16Numbers{}, tile, pages, first);
+    score_with(Bf16Numbers{}, tile, pages, pages, first);
+  }
+
+  // The first lines are on their way while queries are converted.
+  static void fetch(const Tile& tile, const Piece& piece) {
+    if (tile.num_rows() > MANY_ROWS) return;
+    for (int i = 0; i < piece.num_pages; ++i)
+      for (size_t at = 0; at < tile.pool.head_bytes(); at += 64) bulkhead::fetch(piece.k[i] + at);
   }
 
   static float weigh(const Tile& tile, int row, float factor, const Sums& sums) {
     float* scores = tile.room.scores + row * tile.sizes.stride;
     const int seen = tile.room.seen[row];
-    const float before = sums.highest[row], found = scale_scores(scores, seen, factor);
-    const float highest = before < found ? found : before;
+    const float rescale = raise(sums, row, highest_score(scores, seen) * factor);
+    const __m512 by = _mm512_set1_ps(factor), less = _mm512_set1_ps(-sums.highest[row]);
+    const auto weight = [&](int i) {
+      const int left = seen - i;
+      const __mmask16 those = left >= CHUNK ? 0xffff : left > 0 ? (1 << left) - 1 : 0;
+      const __m512 score = _mm512_maskz_loadu_ps(those, scores + i);
+      return _mm512_maskz_mov_ps(those, exp2(_mm512_fmadd_ps(score, by, less)));
+    };
+    const auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi16(0x3f80));
     auto* weights = reinterpret_cast<uint16_t*>(scores);  // which lie no further than their scores
-    __m512 total = _mm512_setzero_ps();
-    for (int i = 0; i < seen; i += CHUNK) {
-      const __mmask16 those = seen - i < CHUNK ? (1 << (seen - i)) - 1 : 0xffff;
-      const __m512 exact = exp(_mm512_maskz_loadu_ps(those, scores + i) - highest);
-      total += to_bf16(_mm512_maskz_mov_ps(those, exact), weights + i);
+    __m512 total = _mm512_setzero_ps();                   // of what is stored
+    for (int i = 0; i < seen; i += 2 * CHUNK) {
+      const __m512bh both = _mm512_cvtne2ps_pbh(weight(i + CHUNK), weight(i));
+      _mm512_storeu_si512(weights + i, reinterpret_cast<__m512i>(both));
+      total = _mm512_dpbf16_ps(total, both, ones);
     }
-    const float rescale = before == highest ? 1 : exp(before - highest);
     sums.weight[row] = sums.weight[row] * rescale + _mm512_reduce_add_ps(total);
-    sums.highest[row] = highest;
     return rescale;
   }
 
   static void mix(const Tile& tile, const Piece& piece, int first, const Sums& sums) {
     if (tile.pool.numbers == KvNumbers::bf16)
-      return mix_with(Bf16Numbers{}, tile, piece.v, first, sums);
+      return mix_with(Bf16Numbers{}, tile, piece.v, piece.soon, first, sums);
     const E4m3Numbers<Codes> numbers{};
-    if (tile.num_rows() - first <= MANY_ROWS) return mix_with(numbers, tile, piece.v, first, sums);
+    if (tile.num_rows() - first <= MANY_ROWS)
+      return mix_with(numbers, tile, piece.v, piece.soon, first, sums);
     const std::byte* pages[PIECE_PAGES];
     for (int i = 0; i < piece.num_pages; ++i)
       pages[i] = converted_v(numbers, tile.sizes, piece.v[i], page_in(tile, tile.room.v, i));
-    mix_with(Bf16Numbers{}, tile, pages, first, sums);
+    mix_with(Bf16Numbers{}, tile, pages, pages, first, sums);
   }
 
   static void write(const KvPool& pool, const float* mixed, float factor, float* out) {
@@ -79,11 +93,9 @@ struct Bf16Kernel : Steps {
     return reinterpret_cast<uint16_t*>(tile.room.queries) + row * tile.sizes.head_dim;
   }
 
-  // What is stored, as float32.
-  static __m512 to_bf16(__m512 exact, uint16_t* to) {
+  static void to_bf16(__m512 exact, uint16_t* to) {
     const auto bits = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(exact));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bits);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
   }
 
   static std::byte* page_in(const Tile& tile, float* room, int i) {
@@ -93,18 +105,18 @@ struct Bf16Kernel : Steps {
 
   template <class Numbers>
   static void score_with(const Numbers& numbers, const Tile& tile, const std::byte* const* pages,
-                         int first) {
+                         const std::byte* const* soon, int first) {
     for_row_blocks<8>(first, tile.num_rows(), [&]<int ROWS>(int row) {
-      score_rows<ROWS>(numbers, tile.sizes, queries(tile, row), pages,
+      score_rows<ROWS>(numbers, tile.sizes, queries(tile, row), pages, soon,
                        tile.room.seen[row + ROWS - 1], tile.room.scores + row * tile.sizes.stride);
     });
   }
 
   template <class Numbers>
   static void mix_with(const Numbers& numbers, const Tile& tile, const std::byte* const* pages,
-                       int first, const Sums& sums) {
+                       const std::byte* const* soon, int first, const Sums& sums) {
     const Sizes& sizes = tile.sizes;
-    const Pairs pairs{pages, sizes.page_size / 2,
+    const Pairs pairs{pages, soon, sizes.page_size / 2,
                       static_cast<size_t>(sizes.head_dim) * 2 * Numbers::BYTES};
     for_row_blocks<4>(first, tile.num_rows(), [&]<int ROWS>(int row) {
       const auto* weights = reinterpret_cast<uint16_t*>(tile.room.scores + row * sizes.stride);

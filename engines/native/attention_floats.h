@@ -29,9 +29,11 @@ void widen_k(const Sizes& sizes, const std::byte* page, int num_tokens, float* k
     const std::byte* line = page + static_cast<ptrdiff_t>(dim / unit) * sizes.page_size * 4;
     for_lanes(num_tokens, [&](int token, int n) {
       const Words words = load_words(line + token * 4, n);
-      for (int i = 0; i < unit; ++i)
-        store(k + static_cast<ptrdiff_t>(dim + i) * sizes.stride + token,
-              number_of<numbers>(words, i), n);
+      for (int i = 0; i < unit; ++i) {
+        const int at = dim + (unit == 4 ? e4m3_order(i) : i);
+        store(k + static_cast<ptrdiff_t>(at) * sizes.stride + token, number_of<numbers>(words, i),
+              n);
+      }
     });
   }
 }

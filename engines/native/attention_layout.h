@@ -16,10 +16,15 @@ namespace {
 
 inline int k_unit(KvNumbers numbers) { return numbers == KvNumbers::bf16 ? 2 : 4; }
 
+// Which of 4 dims lies at byte `i` of 4, and at which byte dim `i` lies: the second and the third
+// have changed places, so that the first two are the even bytes.
+constexpr int e4m3_order(int i) { return i % 3 == 0 ? i : 3 - i; }
+
 // Where a number lies, counted in numbers.
 inline size_t k_place(const KvPool& pool, int token, int dim) {
-  const int unit = k_unit(pool.numbers);
-  return static_cast<size_t>(dim / unit * pool.page_size + token) * unit + dim % unit;
+  const int unit = k_unit(pool.numbers), in_unit = dim % unit;
+  return static_cast<size_t>(dim / unit * pool.page_size + token) * unit +
+         (unit == 4 ? e4m3_order(in_unit) : in_unit);
 }
 
 inline size_t v_place(const KvPool& pool, int token, int dim) {

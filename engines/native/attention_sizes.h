@@ -41,7 +41,7 @@ struct Sizes {
 // What some rows found so far, weights relative to the highest score so far.
 struct Sums {
   float* mixed;    // [rows, head_dim] the weighted sum of values
-  float* highest;  // [rows] score
+  float* highest;  // [rows] score, as a power of 2
   float* weight;   // [rows] the sum of all weights
 
   Sums(const Sizes& sizes, int num_rows, float* floats)

@@ -42,39 +42,43 @@ void for_row_blocks(int first, int last, Body&& body) {
     if (row < last) for_row_blocks<MOST - 1>(row, last, body);
 }
 
-// Scales the scores a row sees, in place, and returns the highest: -infinity if all are NaN.
-float scale_scores(float* scores, int seen, float factor) {
+// The highest of the scores a row sees; NaN may be passed over.
+float highest_score(const float* scores, int seen) {
   Floats top = all(-INFINITY);
   const int whole = seen / LANES * LANES;
   for (int i = 0; i < whole; i += LANES) {
-    const Floats scaled = load(scores + i) * factor;
-    store(scores + i, scaled);
-    top = scaled > top ? scaled : top;
+    const Floats some = load(scores + i);
+    top = some > top ? some : top;
   }
   float found = highest(top);
-  for (int i = whole; i < seen; ++i) {
-    scores[i] *= factor;
-    found = scores[i] > found ? scores[i] : found;
-  }
+  for (int i = whole; i < seen; ++i) found = scores[i] > found ? scores[i] : found;
   return found;
 }
 
+// Takes note of a row's highest score in a piece, and of how much less what came before weighs now.
+float raise(const Sums& sums, int row, float found) {
+  const float before = sums.highest[row];
+  if (!(found > before)) return 1;
+  sums.highest[row] = found;
+  return exp2(before - found);
+}
+
 struct Steps {
+  static void fetch(const Tile&, const Piece&) {}
+
   // Makes weights of a row's scores and adds up their sum. What it found before is to be multiplied
   // by what this returns. A score that is NaN or +infinity makes the row's sum NaN.
   static float weigh(const Tile& tile, int row, float factor, const Sums& sums) {
     float* scores = tile.room.scores + row * tile.sizes.stride;
     const int seen = tile.room.seen[row];
-    const float before = sums.highest[row], found = scale_scores(scores, seen, factor);
-    const float highest = before < found ? found : before;
+    const float rescale = raise(sums, row, highest_score(scores, seen) * factor);
+    const float highest = sums.highest[row];
     Floats weights{};
     for_lanes(seen, [&](int i, int n) {
-      store(scores + i, exp(load(scores + i, n) - highest), n);
+      store(scores + i, exp2(fused(load(scores + i, n), all(factor), all(-highest))), n);
       weights += load(scores + i, n);
     });
-    const float rescale = before == highest ? 1 : exp(before - highest);
     sums.weight[row] = sums.weight[row] * rescale + total(weights);
-    sums.highest[row] = highest;
     return rescale;
   }
 

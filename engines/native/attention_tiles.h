@@ -1,7 +1,7 @@
 // The course of attention, the same for each instruction set: tiles of queries over the pieces of a
 // context, weights relative to the highest score so far, and segments merged in their order.
 //
-// `Kernel` computes: load_query, score, weigh, mix, rescale, write. See attention_floats.h.
+// `Kernel` computes: fetch, load_query, score, weigh, rescale, mix, blend, write.
 #pragma once
 
 #include <cmath>
@@ -19,6 +19,7 @@ struct Piece {
   int num_pages;   // that hold them
   const std::byte* k[PIECE_PAGES];
   const std::byte* v[PIECE_PAGES];
+  const std::byte* soon[PIECE_PAGES];  // K of the pages that follow, or any address
 };
 
 // A tile of a row's queries: rows are [query, head].
@@ -35,15 +36,23 @@ struct Tile {
   int last_position() const { return position + num_queries - 1; }
 };
 
+// One head of the page that holds the token at `position`; `side`: 0 is K, 1 is V.
+const std::byte* head_at(const Tile& tile, int position, int side) {
+  const int64_t page = tile.row.pages[position / tile.sizes.page_size];
+  return tile.pool.head(page, tile.layer, side, tile.kv_head);
+}
+
 Piece piece_at(const Tile& tile, int start) {
   Piece piece;
-  const int left = tile.last_position() + 1 - start, page_size = tile.sizes.page_size;
-  piece.num_tokens = left < tile.sizes.tokens ? left : tile.sizes.tokens;
-  piece.num_pages = (piece.num_tokens + page_size - 1) / page_size;
+  const Sizes& sizes = tile.sizes;
+  const int left = tile.last_position() + 1 - start;
+  piece.num_tokens = left < sizes.tokens ? left : sizes.tokens;
+  piece.num_pages = (piece.num_tokens + sizes.page_size - 1) / sizes.page_size;
   for (int i = 0; i < piece.num_pages; ++i) {
-    const int64_t page = tile.row.pages[start / page_size + i];
-    piece.k[i] = tile.pool.head(page, tile.layer, 0, tile.kv_head);
-    piece.v[i] = tile.pool.head(page, tile.layer, 1, tile.kv_head);
+    const int position = start + i * sizes.page_size, later = position + sizes.tokens;
+    piece.k[i] = head_at(tile, position, 0);
+    piece.v[i] = head_at(tile, position, 1);
+    piece.soon[i] = later <= tile.last_position() ? head_at(tile, later, 0) : piece.k[i];
   }
   return piece;
 }
@@ -70,7 +79,9 @@ void clear(const Sizes& sizes, int num_rows, const Sums& sums) {
 template <class Kernel>
 void sum_segment(const Tile& tile, int segment, const Sums& sums) {
   clear(tile.sizes, tile.num_rows(), sums);
-  const float factor = k_scale(tile.pool, tile.layer) / std::sqrt(float(tile.sizes.head_dim));
+  // Scores count in powers of 2, since those cost least.
+  const float factor = k_scale(tile.pool, tile.layer) * 1.44269504f /
+                       std::sqrt(static_cast<float>(tile.sizes.head_dim));
   for (int i = 0; i < PIECES; ++i) {
     const int start = (segment * PIECES + i) * tile.sizes.tokens;
     if (start > tile.last_position()) break;
@@ -92,7 +103,7 @@ template <class Kernel>
 void merge_rows(const Sizes& sizes, int first, int last, const Sums& further, const Sums& sums) {
   for (int row = first; row < last; ++row) {
     const float a = sums.highest[row], b = further.highest[row], highest = a < b ? b : a;
-    const float old = exp(a - highest), added = exp(b - highest);
+    const float old = exp2(a - highest), added = exp2(b - highest);
     const ptrdiff_t at = static_cast<ptrdiff_t>(row) * sizes.head_dim;
     Kernel::blend(sums.mixed + at, old, further.mixed + at, added, sizes.head_dim);
     sums.weight[row] = sums.weight[row] * old + further.weight[row] * added;
@@ -122,6 +133,7 @@ void load_queries(const Tile& tile, const float* q, ptrdiff_t ld) {
 
 template <class Kernel>
 void attend_tile(const Tile& tile, const float* q, ptrdiff_t ld, float* out, ptrdiff_t out_ld) {
+  Kernel::fetch(tile, piece_at(tile, 0));
   load_queries<Kernel>(tile, q, ld);
   const int tokens = PIECES * tile.sizes.tokens;
   for (int segment = 0; segment * tokens <= tile.last_position(); ++segment) {
@@ -159,6 +171,8 @@ void attend_segment(const KvPool& pool, int layer, int kv_head, const AttentionR
   const Sizes sizes(pool, num_heads);
   const int position = row.context_len - row.query_len + query;
   const Tile tile{pool, layer, kv_head, row, sizes, Room(sizes, scratch), position, 1};
+  const int start = segment * PIECES * sizes.tokens;
+  if (start <= position) Kernel::fetch(tile, piece_at(tile, start));
   load_queries<Kernel>(tile, q + static_cast<ptrdiff_t>(kv_head) * sizes.group * sizes.head_dim, 0);
   sum_segment<Kernel>(tile, segment, Sums(sizes, sizes.group, partial));
 }

@@ -79,27 +79,37 @@ class PagedAttention {
       kernels_.store(pool_, layer, slots.data()[i], k.data() + i * token, v.data() + i * token);
   }
 
-  // One row, all its queries; in segments when `split`, which takes one query.
-  void attend(int layer, Array<const float, 3> q, Array<const int64_t, 1> pages, int context_len,
+  // Rows of a step, whose queries lie one behind the other; in segments, as threads would share
+  // them, when `split`, which takes one query a row.
+  void attend(int layer, Array<const float, 3> q, Array<const int64_t, 2> tables,
+              Array<const int64_t, 1> context_lens, Array<const int64_t, 1> query_lens,
               Array<float, 3> out, bool split) {
     check_layer(layer);
-    const int query_len = static_cast<int>(q.shape(0)), heads = static_cast<int>(q.shape(1));
+    const int heads = static_cast<int>(q.shape(1));
     check(heads > 0 && heads % pool_.num_kv_heads == 0, "q: heads a multiple of kv heads needed");
-    check_tokens(q, query_len, heads, "q");
-    check_tokens(out, query_len, heads, "out");
-    check(query_len <= context_len, "context_len: at least the number of queries is needed");
-    check(static_cast<size_t>(context_len) <= pages.shape(0) * pool_.page_size,
-          "pages: enough for context_len tokens are needed");
-    for (size_t i = 0; i < pages.shape(0); ++i) check_page(pages.data()[i]);
-    check(!split || query_len == 1, "split: one query is needed");
-    const AttentionRow row{pages.data(), context_len, query_len};
+    check(tables.shape(0) == context_lens.shape(0) && tables.shape(0) == query_lens.shape(0),
+          "tables, context_lens, query_lens: one for each row is needed");
+    int64_t tokens = 0;
+    for (size_t i = 0; i < tables.shape(0); ++i) {
+      check_row(tables.data() + i * tables.shape(1), tables.shape(1), context_lens.data()[i],
+                query_lens.data()[i]);
+      check(!split || query_lens.data()[i] == 1, "split: one query a row is needed");
+      tokens += query_lens.data()[i];
+    }
+    check_tokens(q, tokens, heads, "q");
+    check_tokens(out, tokens, heads, "out");
     nb::gil_scoped_release release;
     const auto scratch = aligned<std::byte>(attention_scratch(pool_, heads));
-    for (int kv_head = 0; kv_head < pool_.num_kv_heads; ++kv_head)
-      if (split)
-        attend_in_segments(layer, kv_head, row, q.data(), heads, out.data(), scratch.get());
-      else
-        attend_whole(layer, kv_head, row, q.data(), heads, out.data(), scratch.get());
+    ptrdiff_t at = 0;
+    for (size_t i = 0; i < tables.shape(0); ++i) {
+      const AttentionRow row{tables.data() + i * tables.shape(1),
+                             static_cast<int>(context_lens.data()[i]),
+                             static_cast<int>(query_lens.data()[i])};
+      for (int kv_head = 0; kv_head < pool_.num_kv_heads; ++kv_head)
+        (this->*(split ? &PagedAttention::attend_in_segments : &PagedAttention::attend_whole))(
+            layer, kv_head, row, q.data() + at, heads, out.data() + at, scratch.get());
+      at += static_cast<ptrdiff_t>(row.query_len) * heads * pool_.head_dim;
+    }
   }
 
   void read_head(int64_t page, int layer, int side, int kv_head, Array<float, 2> out) {
@@ -137,7 +147,15 @@ class PagedAttention {
   }
 
   void check_page(int64_t page) const {
-    check(page >= 0 && page < pool_.num_pages, "pages: no page " + std::to_string(page));
+    check(page >= 0 && page < pool_.num_pages, "there is no page " + std::to_string(page));
+  }
+
+  void check_row(const int64_t* pages, size_t width, int64_t context_len, int64_t query_len) const {
+    check(query_len >= 0 && query_len <= context_len,
+          "context_lens: at least a row's number of queries is needed");
+    check(static_cast<size_t>(context_len) <= width * pool_.page_size,
+          "tables: enough pages for a row's context_len are needed");
+    for (int64_t i = 0; i * pool_.page_size < context_len; ++i) check_page(pages[i]);
   }
 
   template <class Number>
@@ -165,8 +183,9 @@ void bind_attention(nb::module_& module) {
            nb::arg("v_scales"), nb::arg("use_vbmi") = true)
       .def("store", &PagedAttention::store, nb::arg("layer"), nb::arg("slots"), nb::arg("k"),
            nb::arg("v"))
-      .def("attend", &PagedAttention::attend, nb::arg("layer"), nb::arg("q"), nb::arg("pages"),
-           nb::arg("context_len"), nb::arg("out"), nb::arg("split") = false)
+      .def("attend", &PagedAttention::attend, nb::arg("layer"), nb::arg("q"), nb::arg("tables"),
+           nb::arg("context_lens"), nb::arg("query_lens"), nb::arg("out"),
+           nb::arg("split") = false)
       .def("read_head", &PagedAttention::read_head, nb::arg("page"), nb::arg("layer"),
            nb::arg("side"), nb::arg("kv_head"), nb::arg("out"));
 }

@@ -90,6 +90,18 @@ inline float highest(const Floats& lanes) {  // NaN may be passed over
 // To the nearest whole number, ties to even, for sizes up to 2^22.
 [[gnu::always_inline]] inline Floats nearest(Floats x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
+// p * 2^n, for whole n from -150 to 128.
+[[gnu::always_inline]] inline Floats times_2_to(Floats n, Floats p) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_scalef_ps(0xffff, p, n);
+#else
+  // In two factors, since neither end is a float's exponent.
+  const Ints whole = __builtin_convertvector(n, Ints), half = whole >> 1;
+  const Ints first = (half + 127) << 23, second = (whole - half + 127) << 23;
+  return p * __builtin_bit_cast(Floats, first) * __builtin_bit_cast(Floats, second);
+#endif
+}
+
 // e^x within 2 ulp; 0 under -104, infinite over 88.8, NaN of NaN. exp(0) is 1 exactly.
 [[gnu::always_inline]] inline Floats exp(Floats x) {
   x = x < -104.f ? all(-104.f) : x;
@@ -104,17 +116,27 @@ inline float highest(const Floats& lanes) {  // NaN may be passed over
   p = fused(p, r, all(1.6666665459e-1f));
   p = fused(p, r, all(5.0000001201e-1f));
   p = fused(p * r, r, r) + 1.f;
-#if defined(__AVX512F__)
-  return _mm512_maskz_scalef_ps(0xffff, p, n);
-#else
-  // 2^n in two factors, since n goes from -150 to 128.
-  const Ints whole = __builtin_convertvector(n, Ints), half = whole >> 1;
-  const Ints first = (half + 127) << 23, second = (whole - half + 127) << 23;
-  return p * __builtin_bit_cast(Floats, first) * __builtin_bit_cast(Floats, second);
-#endif
+  return times_2_to(n, p);
 }
 
-inline float exp(float x) { return exp(all(x))[0]; }
+// 2^x within 2 ulp for x up to 127; 0 under -150, NaN of NaN. exp2(0) is 1 exactly.
+[[gnu::always_inline]] inline Floats exp2(Floats x) {
+  x = x < -150.f ? all(-150.f) : x;
+#if defined(__AVX512F__)
+  const Floats n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  const Floats n = nearest(x);
+#endif
+  const Floats r = x - n;
+  Floats p = all(1.326472731e-3f);  // the least relative error from -1/2 to 1/2
+  p = fused(p, r, all(9.671512991e-3f));
+  p = fused(p, r, all(5.550733581e-2f));
+  p = fused(p, r, all(2.402224243e-1f));
+  p = fused(p, r, all(6.931470037e-1f));
+  return times_2_to(n, fused(p, r, all(1.f)));
+}
+
+inline float exp2(float x) { return exp2(all(x))[0]; }
 
 }  // namespace
 }  // namespace bulkhead

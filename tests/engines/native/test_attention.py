@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,8 @@ class Row:
     def attend(self, first: int, last: int, *, split: bool = False) -> Floats:
         """Queries first..last-1 in one call, in a step that ends with the last of them."""
         out = np.full_like(self.q[first:last], -1)
-        self.native.attend(self.layer, self.q[first:last], self.pages, last, out, split)
+        lens = np.array([last]), np.array([last - first])
+        self.native.attend(self.layer, self.q[first:last], self.pages[None], *lens, out, split)
         return out
 
     def in_chunks(self, *cuts: int) -> Floats:
@@ -274,13 +276,17 @@ def test_large_scores_stay_finite(isa: str) -> None:
 
 def test_what_is_off_is_told() -> None:
     row = Row(SHAPES[0], "bfloat16", 20, "scalar")
-    out = np.empty_like(row.q)
+    out, tables = np.empty_like(row.q), row.pages[None]
+    twenty, attend = np.array([20]), partial(row.native.attend, out=out)
     for call, message in (
-        (lambda: row.native.attend(2, row.q, row.pages, 20, out), "no layer 2"),
-        (lambda: row.native.attend(0, row.q, row.pages, 33, out), "enough for context_len"),
-        (lambda: row.native.attend(0, row.q, row.pages, 19, out), "the number of queries"),
-        (lambda: row.native.attend(0, row.q, row.pages + 5, 20, out), "no page"),
-        (lambda: row.native.attend(0, row.q[:, :4].copy(), row.pages, 20, out), "kv heads"),
+        (lambda: attend(2, row.q, tables, twenty, twenty), "no layer 2"),
+        (lambda: attend(0, row.q, tables, twenty + 13, twenty), "enough pages"),
+        (lambda: attend(0, row.q, tables, twenty - 1, twenty), "number of queries"),
+        (lambda: attend(0, row.q, tables, twenty, twenty - 1), "q: "),
+        (lambda: attend(0, row.q, tables, twenty, twenty, split=True), "one query a row"),
+        (lambda: attend(0, row.q, tables, twenty, twenty.repeat(2)), "one for each row"),
+        (lambda: attend(0, row.q, tables + 5, twenty, twenty), "no page"),
+        (lambda: attend(0, row.q[:, :4].copy(), tables, twenty, twenty), "kv heads"),
         (lambda: row.native.store(0, row.slots() - 999, row.k, row.v), "past the pages"),
         (lambda: row.native.store(0, row.slots(), row.k[:3], row.v), "k: "),
         (lambda: made(page_size=3), "multiple of 2"),
