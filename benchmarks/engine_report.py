@@ -22,7 +22,7 @@ HEAD = (
 All = Mapping[tuple[str, Cell], Sequence[Figures]]
 
 
-def tell(  # noqa: PLR0913 - the cells by kind, and what is said beside them
+def tell(
     figures: All,
     short: Sequence[Cell],
     long: Sequence[Cell],

@@ -144,9 +144,8 @@ def readers(folder: Path, calibration: Iterable[list[int]]) -> Iterator[dict[str
         for file in [folder / "config.json", *folder.glob("*.safetensors")]:
             (copy / file.name).symlink_to(file.resolve())
         save_file(_calibrated(llama, model, calibration), copy / "kv_scales.safetensors")
-        checkpoint = Checkpoint(copy)
         yield {
-            name: Reader(llama, KvCache(model, sized, Scales.of(checkpoint, model, sized)))
+            name: Reader(llama, KvCache(model, sized, Scales.of(copy, model, sized)))
             for name, sized in ((name, _sized(model, kind)) for name, kind in KINDS.items())
         }
 

@@ -34,7 +34,7 @@ def open_backend(folder: Path, model: ModelConfig, engine: EngineConfig, isa: st
     """See backend.open_backend. `isa`: an instruction set other than this CPU's best."""
     isa = isa or native.module.isas()[0]
     weights = weights_of(folder, model, engine)
-    scales = Scales.of(Checkpoint(folder), model, engine)
+    scales = Scales.of(folder, model, engine)
     kv = PageBytes(model, engine)
     computing = _model(weights, model, engine, kv, scales, isa)
     return Backend(

@@ -19,9 +19,8 @@ from engines.embedded.runner import Runner
 def open_backend(folder: Path, model: ModelConfig, engine: EngineConfig) -> Backend:
     """See backend.open_backend."""
     torch.set_num_threads(engine.threads)
-    checkpoint = Checkpoint(folder)
-    weights = load(checkpoint, model, TORCH_DTYPES[engine.dtype])
-    scales = Scales.of(checkpoint, model, engine)
+    weights = load(Checkpoint(folder), model, TORCH_DTYPES[engine.dtype])
+    scales = Scales.of(folder, model, engine)
     kv = KvCache(model, engine, scales)
     return Backend(
         runner=Runner(Llama(model, weights), kv, engine.page_size),

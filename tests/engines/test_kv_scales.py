@@ -62,7 +62,7 @@ def engines() -> Iterator[Callable[..., EmbeddedEngine]]:
 
 
 def scales_of(folder: Path, **options: Any) -> Scales:
-    return Scales.of(Checkpoint(folder), ModelConfig.from_folder(folder), EngineConfig(**options))
+    return Scales.of(folder, ModelConfig.from_folder(folder), EngineConfig(**options))
 
 
 def test_scales_are_the_checkpoint_s_or_one(with_scales: Callable[..., Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -24,10 +25,11 @@ class Scales:
         return cls((1.0,) * num_layers, (1.0,) * num_layers)
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, model: ModelConfig, engine: EngineConfig) -> Scales:
+    def of(cls, folder: Path, model: ModelConfig, engine: EngineConfig) -> Scales:
         """All 1, or those that were calibrated with the checkpoint: all of them or none."""
         if engine.kv_scales == "unit":
             return cls.unit(model.num_layers)
+        checkpoint = Checkpoint(folder)
         layers = [f"model.layers.{i}.self_attn" for i in range(model.num_layers)]
         names = [f"{layer}.{of}" for of in ("k_proj.k_scale", "v_proj.v_scale") for layer in layers]
         if missing := [name for name in names if name not in checkpoint]:

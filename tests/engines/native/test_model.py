@@ -137,3 +137,75 @@ def test_a_long_context_is_the_same_shared_among_threads(tmp_path: Path) -> None
         story.step({0: 1})
         found.append(story.logits[0][-1])
     np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("block_tables", 10_000),
+        ("block_tables", -1),
+        ("slot_mapping", 1 << 40),
+        ("slot_mapping", -4),
+        ("positions", 256),
+        ("positions", -1),
+        ("input_ids", 300),
+        ("input_ids", -1),
+        ("context_lens", 90),
+        ("query_lens", 6),
+        ("query_lens", 0),
+    ],
+)
+def test_a_step_that_names_what_is_not_there_writes_nothing(
+    tmp_path: Path, name: str, value: int
+) -> None:
+    """Without the tag check, too, no number is an index before it is known to lie inside."""
+    backend = opened(tiny_model(tmp_path, "llama"))
+    story = Story(backend, [5, 8])
+    batch = build([seq.next_chunk(len(seq.tokens)) for seq in story.seqs], PAGE)
+    array = getattr(batch, name)
+    array[(-1,) * array.ndim] = value
+    with pytest.raises(IndexError, match="a step names"):
+        backend.runner.logits(batch, np.arange(3))
+    assert all(backend.kv.is_zero(page) for page in range(backend.kv.num_pages))
+
+
+def test_numbers_that_are_not_finite_choose_no_token_for_their_row(tmp_path: Path) -> None:
+    """Pages gone wrong: that row has no token, and nobody else's changes a bit."""
+    backend = opened(tiny_model(tmp_path, "int4"), kv_dtype="fp8_e4m3")
+    story = Story(backend, [9, 9])
+    story.step({0: 8, 1: 8})
+    backend.kv.bytes_of(story.seqs[0].block_table[0])[:] = 0x7F  # e4m3's NaN
+    batch = build([seq.next_chunk(1) for seq in story.seqs], PAGE)
+    told = backend.runner.run(batch)
+    (row,) = (row for row, chunk in enumerate(batch.chunks) if chunk.seq is story.seqs[1])
+    clean = Story(opened(tmp_path, kv_dtype="fp8_e4m3"), [9, 9])
+    clean.step({0: 8, 1: 8})
+    again = clean.backend.runner.run(build([seq.next_chunk(1) for seq in clean.seqs], PAGE))
+    assert told == {row: again[row]}
+
+
+def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    """At the boundary, in words: kernels trust what they are told."""
+    module = native.module
+    packed = module.pack_bf16(np.zeros((32, 64), np.uint16))
+    assert module.Linear("w16a16", packed, 32, 64, 0)
+    with pytest.raises(ValueError, match=r"packed weights of \d+ bytes; this shape has \d+"):
+        module.Linear("w16a16", packed, 48, 64, 0)
+    with pytest.raises(ValueError, match="unknown product 'w2a2'"):
+        module.Linear("w2a2", packed, 32, 64, 0)
+    with pytest.raises(ValueError, match="factors has 32 numbers instead of 64"):
+        module.Linear("w16a16", packed, 32, 64, 0, None, np.ones(32, np.float32))
+    told: dict[str, Any] = {"num_layers": 1, "num_kv_heads": 1, "head_dim": 16, "page_size": 4}
+    told |= {"numbers": "bfloat16", "k_scales": [1.0], "v_scales": [1.0]}
+    memory = np.zeros(4096, np.uint8)
+    assert module.Pages(memory=memory, **told)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"head_dim": 24}, "head_dim is no multiple of 16"),
+        ({"page_size": 3}, "page_size is no multiple of 2"),
+        ({"numbers": "float32"}, "no pages hold numbers of float32"),
+        ({"k_scales": []}, "one number a layer"),
+        ({"page_size": 6}, "no whole pages"),
+    ]
+    for change, words in changes:
+        with pytest.raises(ValueError, match=words):
+            module.Pages(memory=memory, **(told | change))

@@ -37,9 +37,8 @@ def tiny_model(folder: Path, kind: str, *, max_context: int = 256) -> Path:
     (folder / "config.json").write_text(json.dumps(config))
     tensors = _weights(family)
     if kind.startswith("int4"):
-        tensors = _in_4_bits(tensors, skip="layers.0." if "mixed" in kind else "none")
-        told = {"quant_algo": "W4A16_AWQ", "group_size": 64, "has_zero_point": False}
-        (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": told}))
+        tensors = in_4_bits(tensors, skip="layers.0." if "mixed" in kind else "none")
+        write_awq(folder)
     save_file(tensors, folder / "model.safetensors")
     return folder
 
@@ -75,7 +74,14 @@ def _weights(family: str) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in found.items()}
 
 
-def _in_4_bits(tensors: dict[str, Tensor], skip: str) -> dict[str, Tensor]:
+def write_awq(folder: Path) -> None:
+    """What says that the weights are in 4 bits."""
+    told = {"quant_algo": "W4A16_AWQ", "group_size": 64, "has_zero_point": False}
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": told}))
+
+
+def in_4_bits(tensors: dict[str, Tensor], skip: str = "none") -> dict[str, Tensor]:
+    """Rounded, as ModelOpt lays it out; but for tensors whose names hold `skip`."""
     found = {}
     for name, tensor in tensors.items():
         if "_proj.weight" not in name or skip in name:
