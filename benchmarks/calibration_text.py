@@ -1,4 +1,4 @@
-"""Made config/calibration/mixed.jsonl: openings of our own, continued by the packaged model.
+"""Makes config/calibration/mixed.jsonl: openings of our own, continued by the packaged model.
 
 Text that a model samples is in its own distribution and asks nobody's licence. Run it again only
 to change the text: the file is what is shipped, and its digest is part of every artefact.

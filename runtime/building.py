@@ -16,7 +16,7 @@ from msgspec import MsgspecError, Struct, json
 
 from engines.build.sources import SOURCES
 from runtime import weights
-from runtime.settings import Settings
+from runtime.settings import Settings, environment
 
 
 class BuildFailed(Exception):
@@ -90,8 +90,9 @@ def _command(wish: Wish, source: Path, out: Path) -> list[str]:
 
 
 def _run(command: list[str]) -> Iterator[Step]:
+    env = dict(environment(), OMP_WAIT_POLICY="PASSIVE")  # threads that spin hold others up
     with subprocess.Popen(  # noqa: S603 - our own module
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

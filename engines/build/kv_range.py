@@ -31,9 +31,9 @@ class Side:
         return max(self.amax, 1e-12) / LARGEST
 
     @property
-    def small_share(self) -> float:
-        """The share of numbers below e4m3's smallest normal."""
-        return self.small / max(1, self.total)
+    def small_share(self) -> float | None:
+        """The share of numbers below e4m3's smallest normal, where they were looked at."""
+        return round(self.small / self.total, 6) if self.total else None
 
 
 class KvRange:

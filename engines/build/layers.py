@@ -68,6 +68,11 @@ class Built:
     factors: dict[str, Tensor] = field(default_factory=dict)
     biases: dict[str, Tensor] = field(default_factory=dict)
 
+    def layer(self) -> Layer:
+        """What an engine would compute with: the weights' values in bf16."""
+        weights = {name: one.values.bfloat16() for name, one in self.rounded.items()}
+        return Layer(weights, self.biases, self.norms, self.factors)
+
 
 Pair = tuple[Tensor, Tensor]  # inputs of the exact model and of the built one
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from engines.build import modelopt
 from engines.build.artefact import copy_tokenizer, hf_quant_config, model_config, write_json
 from engines.build.calibration import SHIPPED, BadCalibration, Calibration, calibration
 from engines.build.dense import Rope
@@ -41,6 +42,7 @@ from engines.build.shape import Shape, UnsuitableModel, shape_of
 from engines.build.tensorfile import join
 from engines.build.weights import Layer, Weights
 
+WEIGHTS_FILE = "model.safetensors"
 Told = Callable[[str, int, int], None]  # a step, and how much of it is done
 
 
@@ -59,10 +61,15 @@ def build(source: Path, out: Path, options: Options, text: Path, tell: Told) -> 
             return out
         if out.exists() and not (out / "build.json").is_file():
             raise BuildError(f"{out} exists and isn't a built model: choose another --out")
+        parts = Parts(out, the_plan.key)
         with folder_beside(out) as folder:
-            Builder(source, shape, the_plan, text, Parts(out, the_plan.key), tell).into(folder)
+            try:
+                Builder(source, shape, the_plan, text, parts, tell).into(folder)
+            except BuildError:
+                parts.remove()  # the same parts would lead to the same end
+                raise
             publish(folder, out)
-        Parts(out, the_plan.key).remove()
+        parts.remove()
     return out
 
 
@@ -85,6 +92,17 @@ class Builder:
         """Fill an empty folder."""
         self._tell("reading", 0, 1)
         text = calibration(self._text, self._source)
+        if self._options.quantizer == "modelopt":
+            self._tell("running ModelOpt", 0, 1)
+            windows = [text.windows[i] for i in text.fitted]
+            modelopt.export(self._source, folder / WEIGHTS_FILE, self._options, windows)
+            ranges = modelopt.ranges(folder, self._shape, self._options)
+            self._refuse_overflow(ranges)
+            self._write(folder, text, ranges, None)
+        else:
+            self._ours(folder, text)
+
+    def _ours(self, folder: Path, text: Calibration) -> None:
         with Weights(self._source, self._shape) as weights:
             self._put_ends(weights)
             streams = self._streams(weights, text)
@@ -94,6 +112,7 @@ class Builder:
             self._tell("measuring", 0, 1)
             found = self._quality(weights, streams, text)
         self._tell("writing", 0, 1)
+        join(self._parts.paths(), folder / WEIGHTS_FILE)
         self._write(folder, text, ranges, found)
 
     def _put_ends(self, weights: Weights) -> None:
@@ -158,7 +177,6 @@ class Builder:
         self, folder: Path, text: Calibration, ranges: list[KvRange], found: Quality | None
     ) -> None:
         asked, shape = self._options, self._shape
-        join(self._parts.paths(), folder / "model.safetensors")
         config = model_config(self._source, shape, asked.weights, asked.kv)
         write_json(folder / "config.json", config)
         if (asked.weights, asked.kv) != ("bf16", "bf16"):
@@ -234,6 +252,10 @@ def main(arguments: list[str] | None = None) -> int:
         build(given.source, given.out, options, given.calibration, _tell)
     except (BuildError, UnsuitableModel, BadCalibration) as error:
         sys.stderr.write(f"error: {error}\n")
+        return 1
+    except OSError as error:
+        where = error.filename or given.out
+        sys.stderr.write(f"error: {where}: {error.strerror or error}\n")
         return 1
     return 0
 

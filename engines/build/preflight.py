@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.build.plan import GROUPS
+from engines.build.publish import sha256
 from engines.build.shape import Shape, UnsuitableModel, read_json, shape_of
 from engines.build.tensorfile import BadTensorFile, Entry, entries_of
 
@@ -56,6 +57,18 @@ def _faults(folder: Path) -> Iterator[Fault]:
     for index in range(shape.num_layers):
         layer = Layer(f"model.layers.{index}.", shape, entries, told)
         yield from layer.faults()
+    yield from _damage(folder)
+
+
+def _damage(folder: Path) -> Iterator[Fault]:
+    """Files that aren't those that were built, where build.json tells of them."""
+    path = folder / "build.json"
+    told = read_json(path).get("files") if path.is_file() else None
+    for name, digest in (told or {}).items():
+        if not (folder / name).is_file():
+            yield Fault(name, "is missing, and build.json tells of it")
+        elif sha256(folder / name) != digest:
+            yield Fault(name, "isn't what was built: build.json tells of another SHA-256")
 
 
 def _quantization(folder: Path) -> dict[str, Any]:

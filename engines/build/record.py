@@ -70,4 +70,4 @@ def _layer(found: KvRange) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    return {"amax": side.amax, "below_smallest_normal": round(side.small_share, 6)}
+    return {"amax": side.amax, "below_smallest_normal": side.small_share}

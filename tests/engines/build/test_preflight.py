@@ -211,4 +211,18 @@ def test_every_fault_is_told_at_once(artefact: Path, capsys: pytest.CaptureFixtu
     change_json(artefact, "config.json", JSON_FAULTS["rope_theta nested only"][1])
     capsys.readouterr()
     assert main([str(artefact)]) == 1
-    assert len(capsys.readouterr().err.splitlines()) == 2
+    found = capsys.readouterr().err.splitlines()
+    assert len(found) == 4
+    assert sum("build.json tells of another SHA-256" in line for line in found) == 2
+
+
+def test_damaged_and_missing_files_are_found(artefact: Path) -> None:
+    """By the digests in build.json; a folder of ModelOpt's has none."""
+    (artefact / "tokenizer_config.json").write_text("{ }")
+    (artefact / "tokenizer.json").unlink()
+    assert {fault.where for fault in faults(artefact)} == {
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    (artefact / "build.json").unlink()
+    assert faults(artefact) == []
