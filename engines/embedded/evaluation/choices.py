@@ -16,7 +16,8 @@ from engines.embedded.quantization import Quantization
 
 KV = {"bf16": "bfloat16", "fp8": "fp8_e4m3"}
 BASE_KV = "bf16"
-UNSUITED = {"public_prompts", "kv_memory_bytes", "kv_dtype"}  # options that are ours to set
+# Options that are ours to set; drafts gain by what texts repeat, whatever the weights.
+UNSUITED = {"public_prompts", "kv_memory_bytes", "kv_dtype", "speculation"}
 ROUNDING = {"activations", "lm_head"}  # and these are none of weights in BF16
 
 

@@ -75,6 +75,7 @@ def test_options_are_the_model_s_own_but_for_what_is_compared(tiny_dir: Path) ->
         "max_batch_tokens": 4,
         "dtype": "float32",
         "public_prompts": ["x"],
+        "speculation": 8,
     }
     bf16, fp8 = choices([tiny_dir], given, 200)
     assert EngineConfig.from_options(bf16.options).kv_dtype == "bfloat16"
@@ -82,7 +83,7 @@ def test_options_are_the_model_s_own_but_for_what_is_compared(tiny_dir: Path) ->
     for choice in (bf16, fp8):
         engine = EngineConfig.from_options(choice.options)
         assert (engine.page_size, engine.dtype, engine.max_running) == (4, "bfloat16", 8)
-        assert (engine.public_prompts, engine.prefix_cache) == ((), False)
+        assert (engine.public_prompts, engine.prefix_cache, engine.speculation) == ((), False, 0)
         pages = engine.kv_memory_bytes // page_bytes(ModelConfig.from_folder(tiny_dir), engine)
         assert pages * 4 > 200 + 8 * (1024 + 32)
 
