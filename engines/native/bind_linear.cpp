@@ -4,14 +4,13 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <cmath>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "bind.h"
+#include "input_rows.h"
 #include "linear.h"
 #include "linear_layout.h"
 #include "linear_named.h"
@@ -70,7 +69,8 @@ NewBytes packed_int4(Rows<uint8_t> w, Rows<float> scales) {
   const int group = static_cast<int>(k / groups);
   NewBytes out = new_packed(Weights::int4, n, k, group);
   nb::gil_scoped_release released;
-  pack_int4(w.data(), scales.data(), static_cast<int>(n), static_cast<int>(k), group, bytes_of(out));
+  pack_int4(w.data(), scales.data(), static_cast<int>(n), static_cast<int>(k), group,
+            bytes_of(out));
   return out;
 }
 
@@ -80,43 +80,6 @@ size_t packed_bytes(const std::string& kind, int64_t n, int64_t k, int64_t group
   const size_t blocks = (n + BLOCK - 1) / BLOCK;
   return blocks * block_bytes(weights, static_cast<int>(k), static_cast<int>(group));
 }
-
-// x as a product takes it.
-struct Converted {
-  std::vector<uint16_t> bf16;
-  std::vector<int8_t> int8;
-  std::vector<float> scales;
-  std::vector<int32_t> sums;
-
-  void to_bf16(const float* x, size_t size) {
-    bf16.resize(size);
-    for (size_t i = 0; i < size; ++i) {
-      const uint32_t bits = std::bit_cast<uint32_t>(x[i]);
-      bf16[i] = static_cast<uint16_t>(std::isnan(x[i]) ? bits >> 16 | 0x40
-                                                       : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
-  }
-
-  void to_int8(const float* x, size_t size) {
-    int8.resize(size);
-    scales.resize(size / INPUT_GROUP);
-    sums.resize(size / INPUT_GROUP);
-    for (size_t group = 0; group < scales.size(); ++group) {
-      const float* from = x + group * INPUT_GROUP;
-      float highest = 0;
-      for (int i = 0; i < INPUT_GROUP; ++i)
-        if (std::fabs(from[i]) > highest || std::isnan(from[i])) highest = std::fabs(from[i]);
-      const bool is_finite = std::isfinite(highest);
-      const float scale = scales[group] = is_finite ? highest / 127 : NAN;
-      for (int i = 0; i < INPUT_GROUP; ++i) {
-        const float steps = from[i] / scale;
-        const int value = std::isfinite(steps) ? static_cast<int>(std::nearbyint(steps)) : 0;
-        int8[group * INPUT_GROUP + i] = static_cast<int8_t>(value);
-        sums[group] += value;
-      }
-    }
-  }
-};
 
 NewRows linear(const std::string& kind_name, Bytes packed, int64_t n, int64_t k, int64_t group,
                Rows<float> x, const std::string& isa_name, int blocks, int threads,
@@ -142,15 +105,16 @@ NewRows linear(const std::string& kind_name, Bytes packed, int64_t n, int64_t k,
   {
     nb::gil_scoped_release released;
     if (onto) std::copy_n(onto->data(), num_rows * columns, out);
-    Converted converted;
-    if (kind.takes_int8)
-      converted.to_int8(x.data(), num_rows * k);
-    else
-      converted.to_bf16(x.data(), num_rows * k);
+    InputRows rows;
+    const int num_columns = static_cast<int>(k);
+    rows.reserve(static_cast<int>(num_rows), num_columns,
+                 kind.takes_int8 ? InputNumbers::int8 : InputNumbers::bf16);
+    for (size_t row = 0; row < num_rows; ++row)
+      rows.fill(row_kernels(isa), static_cast<int>(row), x.data() + row * k, nullptr, 0,
+                num_columns);
+    const Inputs inputs = rows.rows(0, static_cast<int>(num_rows));
     const Matrix w{kind.weights, static_cast<int>(n), static_cast<int>(k), static_cast<int>(group),
                    reinterpret_cast<const std::byte*>(packed.data())};
-    const Inputs inputs{static_cast<int>(num_rows), static_cast<int>(k), converted.bf16.data(),
-                        converted.int8.data(), converted.scales.data(), converted.sums.data()};
     const Product product = linear_kernels(isa).*kind.product;
     const int size = blocks ? blocks : w.num_blocks();
     Pool pool(threads);

@@ -139,8 +139,8 @@ struct Bf16Tile {
   }
 };
 
-// Nibbles become bf16 by a table. A lookup takes the lowest five bits of a 16-bit word: a nibble and
-// one bit of the next, for which the table has each value twice.
+// Nibbles become bf16 by a table. A lookup takes the lowest five bits of a 16-bit word: a nibble
+// and one bit of the next, for which the table has each value twice.
 struct Int4Bf16Tile {
   static constexpr int MAX_ROWS = 8, BLOCKS = 2;
   static constexpr int LINES = lines_of_group(Weights::int4);

@@ -76,9 +76,10 @@ void pack_bf16(const uint16_t* w, int n, int k, std::byte* out) {
   const size_t bytes = block_bytes(Weights::bf16, k, 0);
   for (int start = 0; start < n; start += BLOCK, out += bytes) {
     std::memset(out, 0, bytes);
-    for (int row = 0; row < std::min(BLOCK, n - start); ++row)
-      for (int at = 0; at < k; at += 2)
-        std::memcpy(out + at / 2 * LINE + row * 4, w + static_cast<size_t>(start + row) * k + at, 4);
+    for (int row = 0; row < std::min(BLOCK, n - start); ++row) {
+      const uint16_t* of_row = w + static_cast<size_t>(start + row) * k;
+      for (int at = 0; at < k; at += 2) std::memcpy(out + at / 2 * LINE + row * 4, of_row + at, 4);
+    }
   }
 }
 
@@ -102,9 +103,11 @@ void pack_int8(const uint16_t* w, int n, int k, std::byte* out) {
   for (int start = 0; start < n; start += BLOCK, out += bytes) {
     std::memset(out, 0, bytes);
     BlockWriter block(Weights::int8, out);
-    for (int row = 0; row < std::min(BLOCK, n - start); ++row)
-      for (int at = 0; at < k; at += INPUT_GROUP)
-        write_int8_group(block, row, at / INPUT_GROUP, w + static_cast<size_t>(start + row) * k + at);
+    for (int row = 0; row < std::min(BLOCK, n - start); ++row) {
+      const uint16_t* of_row = w + static_cast<size_t>(start + row) * k;
+      for (int group = 0; group < k / INPUT_GROUP; ++group)
+        write_int8_group(block, row, group, of_row + group * INPUT_GROUP);
+    }
   }
 }
 

@@ -72,8 +72,10 @@ void sum_int4_bf16(const std::byte* block, const Inputs& x, int first_row, int r
     for (int r = 0; r < rows; ++r) {
       const size_t at = static_cast<size_t>(first_row + r) * x.k + group * INPUT_GROUP;
       float of_group[BLOCK] = {};
-      for (int k = 0; k < INPUT_GROUP; ++k)
-        for (int j = 0; j < BLOCK; ++j) of_group[j] += w.values[k][j] * float_of_bf16(x.bf16[at + k]);
+      for (int k = 0; k < INPUT_GROUP; ++k) {
+        const float value = float_of_bf16(x.bf16[at + k]);
+        for (int j = 0; j < BLOCK; ++j) of_group[j] += w.values[k][j] * value;
+      }
       for (int j = 0; j < BLOCK; ++j)
         sums.of[r][j] = std::fma(of_group[j], w.scales[j], sums.of[r][j]);
     }

@@ -1,4 +1,4 @@
-// How a product is cut into tiles: some rows of x times some blocks of W, with all sums in registers.
+// How a product is cut into tiles: some rows of x times some blocks of W, all sums in registers.
 //
 // A Tile has
 //   MAX_ROWS and BLOCKS, what a tile has at most;

@@ -114,6 +114,15 @@ def test_integer_products_are_the_same_bits_on_every_cpu(kind: str, isa: str) ->
         assert same(weights.times(x, isa), weights.times(x, "scalar"))
 
 
+@pytest.mark.parametrize("kind", ["w16a16", "w4a16"])
+def test_without_bf16_instructions_a_product_is_the_same_bits_on_every_cpu(kind: str) -> None:
+    """Products of bfloat16 are exact in float32; AVX-512's own adds two of them at a time."""
+    for weights in all_weights((kind,)):
+        x = some_x(13, weights.k)
+        for isa in set(ISAS) - {"avx512"}:
+            assert same(weights.times(x, isa), weights.times(x, "scalar"))
+
+
 @pytest.mark.parametrize("isa", ISAS)
 def test_bf16_products_are_as_near_the_truth_as_float32_sums(isa: str) -> None:
     for weights in all_weights(("w16a16",)):
