@@ -38,6 +38,7 @@ class FolderTokenizer:
         self._names = {name: str(settings.get(f"{name}_token") or "") for name in ("bos", "eos")}
         self._template = _compile(settings.get("chat_template"))
         self._disguise = _Disguise(list(self._special))
+        self._bytes_of = _TokenBytes(self._plain, frozenset(self._special.values()))
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, all of it plain: no control token is recognised, none is added.
@@ -67,7 +68,7 @@ class FolderTokenizer:
 
     def decoder(self) -> TextDecoder:
         """A fresh incremental decoder for one request."""
-        return TextDecoder(self._plain, frozenset(self._special.values()))
+        return TextDecoder(self._bytes_of)
 
     def _render(self, messages: Sequence[Message]) -> str:
         if self._template is None:
@@ -86,16 +87,13 @@ class FolderTokenizer:
 class TextDecoder:
     """`engines.api.Decoder`: the bytes behind each token, through an incremental UTF-8 decoder."""
 
-    def __init__(self, tokenizer: Tokenizer, skipped: frozenset[int]) -> None:
-        self._tokenizer = tokenizer
-        self._skipped = skipped
+    def __init__(self, bytes_of: Mapping[int, bytes]) -> None:
+        self._bytes_of = bytes_of
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_id: int) -> str:
         """Text that this token completes; "" for control tokens and inside a character."""
-        if token_id in self._skipped:
-            return ""
-        return self._utf8.decode(self._bytes(token_id))
+        return self._utf8.decode(self._bytes_of[token_id])
 
     def flush(self) -> str:
         """The unfinished rest, with U+FFFD for bytes that never became a character."""
@@ -103,7 +101,19 @@ class TextDecoder:
         self._utf8.reset()
         return rest
 
-    def _bytes(self, token_id: int) -> bytes:
+
+class _TokenBytes(dict[int, bytes]):
+    """The bytes behind each token, none behind control tokens: each is looked up once."""
+
+    def __init__(self, tokenizer: Tokenizer, skipped: frozenset[int]) -> None:
+        super().__init__(dict.fromkeys(skipped, b""))
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token_id: int) -> bytes:
+        found = self[token_id] = self._found(token_id)
+        return found
+
+    def _found(self, token_id: int) -> bytes:
         token = self._tokenizer.id_to_token(token_id)
         if token is None:  # a padded vocabulary has ids without a token
             return b""

@@ -29,6 +29,8 @@ class StopScanner:
 
     def push(self, text: str) -> tuple[str, bool]:
         """(text that may leave, whether a stop string was met)."""
+        if not self._stops:
+            return text, False
         self._held += text
         found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:  # the first to be whole, so that it's the same however the text was cut

@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.routing import Mount
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engines.api import ContextLengthExceeded, Engine, EngineError, Request, RequestRefused
 from runtime.capability import CapabilityRefused, Verifier
@@ -66,9 +65,15 @@ class Host:
         self.control = Control(model, thread, faults)
         self._one_large = asyncio.Semaphore(1)
 
-    def asgi(self) -> Starlette:
-        """The whole app. `/v1` is raw ASGI: it is the hot path."""
-        return Starlette(routes=[*self.control.routes(), Mount("/v1", self.infer)])
+    def asgi(self) -> ASGIApp:
+        """The whole app. `/v1` is raw ASGI, past any middleware: it is the hot path."""
+        control = Starlette(routes=self.control.routes())
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            is_ours = scope["type"] == "http" and scope["path"].startswith("/v1/")
+            await (self.infer if is_ours else control)(scope, receive, send)
+
+        return app
 
     async def infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """POST /v1/chat/completions and /v1/completions."""
@@ -169,11 +174,10 @@ class Host:
         await send({"type": "http.response.start", "status": 200, "headers": SSE})
         try:
             async with aclosing(self._pieces(ask)) as pieces:
-                async for piece in pieces:
-                    if ask.opened:
-                        frames = ask.encoder.piece(piece)
-                    else:
-                        frames = self._opening(ask) + ask.encoder.piece(piece)
+                async for some in pieces:
+                    frames = b"" if ask.opened else self._opening(ask)
+                    for piece in some:
+                        frames += ask.encoder.piece(piece)
                     if frames:
                         await _send_part(send, frames)
         except EngineError as fault:
@@ -189,25 +193,34 @@ class Host:
     async def _whole(self, ask: Admitted, send: Send) -> None:
         text, finish = "", "stop"
         async with aclosing(self._pieces(ask)) as pieces:
-            async for piece in pieces:
-                text += piece.text
-                finish = piece.finish.value if piece.finish else finish
+            async for some in pieces:
+                text += "".join(piece.text for piece in some)
+                finish = some[-1].finish.value if some[-1].finish else finish
         await _send(send, 200, JSON, ask.encoder.whole(text, finish, ask.usage()))
 
-    async def _pieces(self, ask: Admitted) -> AsyncGenerator[Piece]:
-        """The answer's pieces to its end, be it the engine's or a stop string's."""
+    async def _pieces(self, ask: Admitted) -> AsyncGenerator[list[Piece]]:
+        """The answer's pieces to its end, be it the engine's or a stop string's.
+
+        Those that are there at once come at once, never none.
+        """
         answer = Answer(self.engine.tokenizer.decoder(), ask.wire.stop)
-        async with aclosing(self.thread.outputs(ask.request.id)) as outputs:
-            async for output in outputs:
+        finish = None
+        while finish is None:
+            pieces: list[Piece] = []
+            for output in await self.thread.outputs(ask.request.id):
+                if output.error is not None and pieces:  # what came before it is still good
+                    yield pieces
+                    pieces = []
                 if output.cached_tokens is not None:
                     ask.cached = output.cached_tokens
-                if not output.token_ids and output.finish is None:
-                    continue
-                piece = answer.push(output)
-                ask.output_tokens = piece.output_tokens
-                yield piece
-                if piece.finish is not None:
-                    return
+                if output.token_ids or output.finish is not None:
+                    pieces.append(answer.push(output))
+                    finish = pieces[-1].finish
+                if finish is not None:
+                    break
+            if pieces:
+                ask.output_tokens = pieces[-1].output_tokens
+                yield pieces
 
 
 @dataclasses.dataclass(slots=True)

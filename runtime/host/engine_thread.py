@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -34,9 +34,30 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 Command = Callable[[Engine], None]
-Answers = asyncio.Queue[Output]
 TEND_S = 1.0  # how often an idle engine is given a moment to look after itself
 GONE = "the engine has failed and is being replaced"
+
+
+class Answers:
+    """The outputs of one request on their way to its one reader, both in the same loop."""
+
+    def __init__(self) -> None:
+        self._come: list[Output] = []
+        self._reader: asyncio.Future[None] | None = None
+
+    def put(self, output: Output) -> None:
+        """Add one, and wake the reader if it waits."""
+        self._come.append(output)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def take(self) -> list[Output]:
+        """All that have come since the last time; waits for the first."""
+        if not self._come:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        taken, self._come = self._come, []
+        return taken
 
 
 class EngineThread:
@@ -74,7 +95,7 @@ class EngineThread:
         """Queue a request. Raises RequestRefused, EngineRetiring, or EngineFailed if it is gone."""
         if request.id in self._answers:
             raise RequestRefused(f"request id {request.id!r} is running already")
-        answers = self._answers[request.id] = asyncio.Queue()
+        answers = self._answers[request.id] = Answers()
         self._unbegun.add(request.id)
         try:
             await self._ask(lambda engine: self._begin(engine, request, answers))
@@ -82,14 +103,12 @@ class EngineThread:
             self.abort(request.id)
             raise
 
-    async def outputs(self, request_id: str) -> AsyncGenerator[Output]:
-        """The outputs of a submitted request, ending with the one that has `finish`."""
-        queue = self._answers[request_id]
-        while True:
-            output = await queue.get()
-            yield output
-            if output.finish is not None:
-                return
+    async def outputs(self, request_id: str) -> list[Output]:
+        """What has come for a submitted request since it was last asked; waits for the first.
+
+        Nothing follows the one that has `finish`.
+        """
+        return await self._answers[request_id].take()
 
     def abort(self, request_id: str) -> None:
         """Stop a request, whatever its phase, and forget it. Ended or unknown ids are fine."""
@@ -206,13 +225,13 @@ class EngineThread:
             if output.cached_tokens is not None:
                 self._unbegun.discard(output.request_id)
             if answers is not None:  # else aborted meanwhile
-                answers.put_nowait(output)
+                answers.put(output)
 
     def _fail(self, reason: str) -> None:
         self.failed.set()
         error: EngineError = EngineFailed(reason)
-        for request_id, queue in self._answers.items():
-            queue.put_nowait(Output(request_id, finish=FinishReason.ERROR, error=error))
+        for request_id, answers in self._answers.items():
+            answers.put(Output(request_id, finish=FinishReason.ERROR, error=error))
 
 
 def _settle(future: Future[T], call: Callable[[], T]) -> None:

@@ -49,7 +49,10 @@ async def driven(engine: FakeEngine) -> AsyncIterator[EngineThread]:
 
 async def collect(thread: EngineThread, name: str) -> list[Output]:
     async with asyncio.timeout(WAIT_S):
-        return [output async for output in thread.outputs(name)]
+        told: list[Output] = []
+        while not (told and told[-1].finish):
+            told += await thread.outputs(name)
+        return told
 
 
 async def until(condition: Callable[[], bool]) -> None:

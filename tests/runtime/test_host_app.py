@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from engines.api import FinishReason, KvIntegrityAbort, Output
 from engines.fake import FakeEngine
 from runtime.metrics import CONTENT_TYPE
 from tests.runtime.asking import CHAT, COMPLETIONS, MESSAGES, PROMPT, chunk, post, stream, until
@@ -165,6 +166,32 @@ async def test_an_integrity_abort_is_503_or_ends_the_stream_without_done(host: R
     assert chunk(events[-1])["error"]["type"] == "server_error"
     assert not any(b'"usage"' in event for event in events)
     assert (await post(host, COMPLETIONS, PROMPT))[0] == 200, "others go on"
+
+
+class BurstEngine(FakeEngine):
+    """Two tokens for each request, and then its end in an error, in one step."""
+
+    def step(self) -> list[Output]:
+        """See engines.api.Engine."""
+        error = KvIntegrityAbort("told to")
+        told = []
+        for id, one in self._requests.items():
+            first, second, *_ = one.request.prompt
+            told += [Output(id, (first,), cached_tokens=0), Output(id, (second,))]
+            told.append(Output(id, finish=FinishReason.ERROR, error=error))
+        self._requests.clear()
+        return told
+
+
+async def test_what_comes_at_once_leaves_at_once_and_before_the_error_that_came_with_it(
+    tmp_path: Path,
+) -> None:
+    async with running_host(tmp_path, BurstEngine()) as host:
+        events = await stream(host, COMPLETIONS, PROMPT)
+        texts = [chunk(event)["choices"][0]["text"] for event in events if b": t=" in event]
+        assert texts == ["a", "b"]
+        assert [event.split(b"\n")[0] for event in events[1:3]] == [b": t=1", b": t=2"]
+        assert chunk(events[-1])["error"]["code"] == "kv_integrity_abort"
 
 
 async def test_an_engine_s_failure_is_503_and_the_host_says_it_failed(host: RunningHost) -> None:
