@@ -8,6 +8,7 @@
 
 #include "attention_layout.h"
 #include "attention_sizes.h"
+#include "attention_store.h"
 #include "lanes.h"
 
 namespace bulkhead {

@@ -23,17 +23,5 @@ constexpr auto E4M3_VALUES = [] {
   return values;
 }();
 
-// To nearest, ties to even; saturates at 448.
-inline uint8_t to_e4m3(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value), size = bits & 0x7fffffff;
-  const uint32_t sign = bits >> 24 & 0x80;
-  if (size > 0x7f800000) return sign | 0x7f;
-  // Under 2^-6 codes count 512ths: 2^23 added makes the float's own rounding cut there.
-  if (size < 0x3c800000)
-    return sign | (std::bit_cast<uint32_t>(std::bit_cast<float>(size) * 512 + 0x1p23f) & 0xff);
-  const uint32_t code = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - 960;
-  return sign | (code < 0x7e ? code : 0x7e);
-}
-
 }  // namespace
 }  // namespace bulkhead

@@ -87,6 +87,34 @@ inline float highest(const Floats& lanes) {  // NaN may be passed over
   return values[0];
 }
 
+inline int32_t total(const Ints& lanes) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_epi32(reinterpret_cast<__m512i>(lanes));
+#else
+  int32_t sum = 0;
+  for (int i = 0; i < LANES; ++i) sum += lanes[i];
+  return sum;
+#endif
+}
+
+inline uint32_t highest(const Words& lanes) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_epu32(reinterpret_cast<__m512i>(lanes));
+#else
+  uint32_t found = 0;
+  for (int i = 0; i < LANES; ++i) found = lanes[i] > found ? lanes[i] : found;
+  return found;
+#endif
+}
+
+// bfloat16, by its bits: to nearest, ties to even. NaN stays NaN.
+[[gnu::always_inline]] inline Words bf16_of(Floats values) {
+  const Words bits = __builtin_bit_cast(Words, values);
+  const Words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  const Words quiet = bits >> 16 | 0x40;  // rounding could make infinity of a NaN
+  return (bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded;
+}
+
 // To the nearest whole number, ties to even, for sizes up to 2^22.
 [[gnu::always_inline]] inline Floats nearest(Floats x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 

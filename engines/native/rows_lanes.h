@@ -30,13 +30,8 @@ void rms_norm(const float* x, const float* weight, float eps, int k, float* out)
 
 void to_bf16(const float* x, const float* factors, int k, uint16_t* out) {
   for_lanes(k, [&](int i, int n) {
-    const Floats values = scaled(x, factors, i, n);
-    const Words bits = __builtin_bit_cast(Words, values);
-    const Words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const Words quiet = bits >> 16 | 0x40;  // rounding could make infinity of a NaN
-    const Words chosen = (bits & 0x7fffffff) > INFINITE ? quiet : rounded;
     typedef uint16_t Halves __attribute__((vector_size(LANES * 2)));
-    const Halves halves = __builtin_convertvector(chosen, Halves);
+    const Halves halves = __builtin_convertvector(bf16_of(scaled(x, factors, i, n)), Halves);
     std::memcpy(out + i, &halves, n * sizeof(uint16_t));
   });
 }
@@ -50,9 +45,7 @@ uint32_t largest_size(const Floats (&values)[GROUP_LANES]) {  // its bits
     const Words size = __builtin_bit_cast(Words, lanes) & 0x7fffffff;
     largest = size > largest ? size : largest;
   }
-  uint32_t found = 0;
-  for (int i = 0; i < LANES; ++i) found = largest[i] > found ? largest[i] : found;
-  return found;
+  return highest(largest);
 }
 
 int32_t round_group(const Floats (&values)[GROUP_LANES], float scale, int8_t* out) {
@@ -67,9 +60,7 @@ int32_t round_group(const Floats (&values)[GROUP_LANES], float scale, int8_t* ou
     const Bytes bytes = __builtin_convertvector(whole, Bytes);
     std::memcpy(out + i * LANES, &bytes, sizeof bytes);
   }
-  int32_t sum = 0;
-  for (int i = 0; i < LANES; ++i) sum += sums[i];
-  return sum;
+  return total(sums);
 }
 
 void to_int8(const float* x, const float* factors, int k, int8_t* out, float* scales,
