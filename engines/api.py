@@ -190,6 +190,10 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]: ...
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """A whole plain prompt: after what the model wants before any text, if anything."""
+        ...
+
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Render the model's chat template, with the opening of the assistant's turn."""
         ...

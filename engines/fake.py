@@ -65,6 +65,10 @@ class ByteTokenizer:
         """See engines.api.Tokenizer."""
         return list(text.encode())
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """The same: nothing stands before it."""
+        return self.encode(text)
+
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """See engines.api.Tokenizer."""
         return self.encode(messages[-1].content)

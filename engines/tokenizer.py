@@ -39,6 +39,7 @@ class FolderTokenizer:
         self._template = _compile(settings.get("chat_template"))
         self._disguise = _Disguise(list(self._special))
         self._bytes_of = _TokenBytes(self._plain, frozenset(self._special.values()))
+        self._opening = self._found_opening()
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, all of it plain: no control token is recognised, none is added.
@@ -52,6 +53,13 @@ class FolderTokenizer:
             raise RequestRefused("the text holds a lone surrogate: it isn't Unicode") from error
         ids: list[int] = encoding.ids
         return ids
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Ids of a plain prompt, after the control tokens that the folder puts before any text.
+
+        Llama 3 has one. A chat's template writes it itself. Raises RequestRefused as `encode` does.
+        """
+        return self._opening + self.encode(text)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Ids of the rendered chat, ending with the opening of the assistant's turn.
@@ -69,6 +77,15 @@ class FolderTokenizer:
     def decoder(self) -> TextDecoder:
         """A fresh incremental decoder for one request."""
         return TextDecoder(self._bytes_of)
+
+    def _found_opening(self) -> list[int]:
+        """What the tokenizer's own post-processor puts before a text; not what it puts after."""
+        text = self.encode("a")
+        whole: list[int] = self._plain.encode("a", add_special_tokens=True).ids
+        for start in range(len(whole) - len(text) + 1):
+            if whole[start : start + len(text)] == text:
+                return whole[:start]
+        return []
 
     def _render(self, messages: Sequence[Message]) -> str:
         if self._template is None:

@@ -146,7 +146,7 @@ class Host:
         tokenizer = self.engine.tokenizer
         if wire.messages is not None:
             return tokenizer.encode_chat(wire.turns())
-        return tokenizer.encode(str(wire.prompt))
+        return tokenizer.encode_prompt(str(wire.prompt))
 
     def _request(self, wire: HostRequest, prompt: list[int], domain: str, name: str) -> Request:
         """The engine's request. An answer is cut to what the context still holds."""

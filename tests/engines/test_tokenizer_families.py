@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from engines.api import Message, RequestRefused
 from engines.tokenizer import FolderTokenizer
@@ -106,6 +115,17 @@ def qwen_folder(place: Path, **changes: Any) -> Path:
     return place
 
 
+def llama_folder(place: Path) -> Path:
+    """The same vocabulary, with a token before each text, as Llama 3's tokenizer.json says it."""
+    qwen_folder(place, bos_token="<|endoftext|>")
+    tokenizer = Tokenizer.from_file(str(place / "tokenizer.json"))
+    begin = (SPECIAL[0], tokenizer.token_to_id(SPECIAL[0]))
+    template = processors.TemplateProcessing(f"{SPECIAL[0]} $A", special_tokens=[begin])
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(False), template])
+    tokenizer.save(str(place / "tokenizer.json"))
+    return place
+
+
 def rendered_by_transformers(folder: Path, messages: list[Message]) -> list[int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -176,3 +196,24 @@ def test_of_named_templates_without_a_default_none_is_guessed(tmp_path: Path) ->
     tokenizer = FolderTokenizer(qwen_folder(tmp_path, chat_template=listed))
     with pytest.raises(RequestRefused, match="plain prompt"):
         tokenizer.encode_chat(CHATS[0])
+
+
+def test_a_plain_prompt_begins_as_transformers_lets_it_begin(tmp_path: Path) -> None:
+    """With Llama 3's first token; a chat, whose template may write it, doesn't get it twice."""
+    folder = llama_folder(tmp_path)
+    tokenizer = FolderTokenizer(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from transformers import AutoTokenizer
+
+        expected = AutoTokenizer.from_pretrained(folder)("abc the end").input_ids
+    assert tokenizer.encode_prompt("abc the end") == expected
+    assert tokenizer.encode("abc the end") == expected[1:]
+    assert tokenizer.encode_prompt("") == expected[:1]
+    assert tokenizer.encode_chat(CHATS[0]) == rendered_by_transformers(folder, CHATS[0])
+
+
+def test_where_nothing_stands_before_a_text_a_plain_prompt_is_the_text(tmp_path: Path) -> None:
+    """Qwen's, and the packaged model's."""
+    tokenizer = FolderTokenizer(qwen_folder(tmp_path))
+    assert tokenizer.encode_prompt("abc") == tokenizer.encode("abc")

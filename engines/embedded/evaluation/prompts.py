@@ -99,7 +99,7 @@ def _tokens(told: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[Sequence[int
         turns = [Message(turn["role"], turn["content"]) for turn in told["messages"]]
         prompt = tokenizer.encode_chat(turns)
     else:
-        prompt = tokenizer.encode(told["prompt"])
+        prompt = tokenizer.encode_prompt(told["prompt"])
     return prompt, tokenizer.encode(told["answer"]) if "answer" in told else []
 
 
