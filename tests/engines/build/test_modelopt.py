@@ -1,0 +1,56 @@
+"""Our writer against ModelOpt's export: the same tensors, the same words about them.
+
+What it exported is recorded (tests/engines/build/manifest.py). BULKHEAD_MODELOPT_PYTHON names a
+Python that has it, for the tests that really run it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.build.preflight import faults
+from engines.embedded.checkpoint import Checkpoint
+from engines.embedded.int4 import Int4
+from tests.engines.build.manifest import RECORDED, exported, manifest
+from tests.engines.build.tiny import built, model, text
+
+RECORD: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
+PYTHON = os.environ.get("BULKHEAD_MODELOPT_PYTHON", "")
+
+
+@pytest.mark.parametrize("case", RECORD)
+def test_our_writer_writes_what_modelopt_exports(case: str, tmp_path: Path) -> None:
+    """Names, dtypes, shapes; every key of hf_quant_config.json and of quantization_config."""
+    name, weights = case.split()
+    source = model(name, tmp_path / "source", num_hidden_layers=2)
+    built(source, tmp_path / "out", text(tmp_path), weights=weights)
+    assert manifest(tmp_path / "out") == RECORD[case]
+
+
+# It is an extra of gigabytes, and CI allows no skip: who has it asks for these.
+if PYTHON:
+
+    @pytest.mark.parametrize("case", RECORD)
+    def test_the_record_is_what_modelopt_exports(case: str, tmp_path: Path) -> None:
+        """As of today's ModelOpt."""
+        name, weights = case.split()
+        source = model(name, tmp_path / "source", num_hidden_layers=2)
+        assert exported(PYTHON, source, tmp_path / "out", weights) == RECORD[case]
+
+    def test_what_modelopt_built_is_read_and_has_no_fault(tmp_path: Path) -> None:
+        """Through our own command, by our reader and our preflight."""
+        source, out = model("llama", tmp_path / "source"), tmp_path / "out"
+        command = [PYTHON, "-m", "engines.build.make", str(source), "--out", str(out)]
+        command += ["--quantizer", "modelopt", "--calibration", str(text(tmp_path))]
+        subprocess.run(command, check=True, capture_output=True)
+        assert faults(out) == []
+        found = Checkpoint(out).matrix("model.layers.1.self_attn.o_proj", 64, 64)
+        assert isinstance(found, Int4)
+        assert found.factors is not None
+        assert json.loads((out / "build.json").read_text())["kv"]["unit_scale"]["fits"]
