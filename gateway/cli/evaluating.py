@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from engines import registry
+from engines.build.sources import SOURCES
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import host_model_ids
 from gateway.cli.evaluated import Price, document, tables
@@ -117,7 +118,10 @@ class Subject:
 
 
 def subject_of(model: str, places: Places) -> Subject:
-    """Whom this name or folder means; its weights are fetched if need be. Raises Declined."""
+    """Whom this id, pinned source or folder means; weights are fetched if need be.
+
+    Raises Declined.
+    """
     if (Path(model) / "config.json").is_file():
         return Subject(ENGINE, Path(model), {}, CURRENCY)
     settings = peek(places)
@@ -128,8 +132,14 @@ def subject_of(model: str, places: Places) -> Subject:
             raise Declined(f"{one.id} has an engine {one.engine!r}: there is nothing to compare")
         weights.ensure_of(settings, one)
         return Subject(one.engine, weights.folder(settings, one), one.options, one.price.currency)
+    if model in SOURCES:
+        place = settings.state_dir / "models" / model
+        return Subject(ENGINE, weights.fetched(model, place, model), {}, CURRENCY)
     known = ", ".join(one.id for one in settings.file.models) or "none"
-    raise Declined(f"{model!r} is neither a folder with a config.json nor a model; models: {known}")
+    raise Declined(
+        f"{model!r} is no model of the configuration ({known}), no pinned source "
+        f"({', '.join(SOURCES)}), and no folder with a config.json"
+    )
 
 
 def _folders(folder: Path, against: Sequence[Path], places: Places) -> list[Path]:

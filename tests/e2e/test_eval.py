@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.engines.build import tiny
 from tests.stack import BULKHEAD, REPO
 from tests.terminal import Terminal
 from tests.waiting import wait_for
@@ -90,6 +91,31 @@ def test_kinds_of_pages_are_compared_on_ones_own_texts(prompts: Path, config: Pa
                 assert cost == pytest.approx(1000 / rate)
 
 
+@pytest.mark.slow
+def test_4_bit_weights_are_found_beside_their_source(tmp_path: Path) -> None:
+    """As `bulkhead build` made them, of a model with Qwen2's biases."""
+    source = tiny.model("qwen2", tmp_path / "models" / "qwen")
+    tiny.built(source, tmp_path / "models" / "qwen-int4", tiny.text(tmp_path))
+    prompts = tmp_path / "mine.jsonl"
+    prompts.write_text(json.dumps({"prompt": "quick brown fox " * 12, "answer": "over tin"}))
+    done = evaluate(
+        *(source, "--prompts", prompts, "--state", tmp_path / "s", "--rounds", "1", "--json")
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    choices = told["choices"]
+    assert told["skipped"] == []
+    assert [(c["weights"], c["kv"]) for c in choices] == [
+        (weights, kv) for weights in ("bf16", "int4 g64") for kv in ("bf16", "fp8")
+    ]
+    assert choices[2]["weight_bytes"] < choices[0]["weight_bytes"]
+    assert choices[2]["folder"] == str(tmp_path / "models" / "qwen-int4")
+    for choice in choices[1:]:
+        assert choice["kl_mean"] > 0
+        assert choice["tokens_per_s"]["decode"]["8"] > 0
+    assert choices[2]["kl_mean"] > choices[1]["kl_mean"], "4 bits are fewer than 8"
+
+
 def test_every_fault_of_the_prompts_is_told(prompts: Path, model_dir: Path) -> None:
     """With its line, at once, before weights are loaded; never what a prompt says."""
     with prompts.open("a") as file:
@@ -111,7 +137,11 @@ def test_every_fault_of_the_prompts_is_told(prompts: Path, model_dir: Path) -> N
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("nope", "'nope' is neither a folder with a config.json nor a model; models: small, echo"),
+        (
+            "nope",
+            "'nope' is no model of the configuration (small, echo), no pinned source "
+            "(smollm2-135m-instruct), and no folder with a config.json",
+        ),
         ("echo", "echo has an engine 'fake': there is nothing to compare"),
     ],
 )
