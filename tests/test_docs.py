@@ -165,7 +165,7 @@ def test_files_that_docs_name_exist() -> None:
 MAPPED = (
     *("gateway", "gateway/relay", "gateway/catalog", "gateway/processes", "gateway/backups"),
     *("gateway/crons", "runtime", "runtime/config", "runtime/deploy", "runtime/node"),
-    *("runtime/host", "runtime/tls", "engines/embedded"),
+    *("runtime/host", "runtime/tls", "engines/embedded", "engines/build"),
 )
 
 

@@ -138,14 +138,24 @@ class Builder:
         if self._options.weights == "bf16":
             if not self._parts.path(f"layer-{index:04}"):
                 self._parts.put(f"layer-{index:04}", plain_tensors(prefix, source))
-            return observe(self._shape, source, streams)
+            found = observe(self._shape, source, streams)
+            self._refuse_infinite(index, streams.exact)
+            return found
         stored = self._parts.get(f"layer-{index:04}")
         known = built_from(prefix, stored, source, self._options.group) if stored else None
         work = Work(self._shape, source, streams, self._options.group, known=known)
         built = work.run()
+        self._refuse_infinite(index, streams.actual)
         if not known:
             self._parts.put(f"layer-{index:04}", tensors_of(prefix, built))
         return work.kv
+
+    def _refuse_infinite(self, index: int, hidden: Tensor) -> None:
+        if not bool(torch.isfinite(hidden).all()):
+            raise BuildError(
+                f"layer {index} gives numbers that aren't finite: {self._source} is damaged, "
+                "or its numbers don't fit bf16"
+            )
 
     def _refuse_overflow(self, ranges: list[KvRange]) -> None:
         if self._options.kv != "fp8":

@@ -194,6 +194,18 @@ def test_k_that_e4m3_would_cut_is_refused(source: Path, tmp_path: Path) -> None:
     assert told["kv"]["unit_scale"]["fits"] is False
 
 
+@pytest.mark.parametrize("weights", ["int4-awq", "bf16"])
+def test_a_source_that_overflows_is_refused(source: Path, tmp_path: Path, weights: str) -> None:
+    """Its answers would be noise, and its figures none."""
+    broken = model("qwen2", tmp_path / "broken")
+    tensors = load_file(broken / "model.safetensors")
+    tensors["model.layers.1.mlp.down_proj.weight"] *= 1e38
+    save_file(tensors, broken / "model.safetensors")
+    with pytest.raises(BuildError, match="layer 1 gives numbers that aren't finite"):
+        built(broken, tmp_path / "out", text(tmp_path), weights=weights)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("group", "said"), [(["--group", "128"], "don't divide the 64 inputs"), ([], "needs 1024")]
 )
