@@ -25,6 +25,7 @@ TORCHLESS = [
     "engines.embedded.engine",
     "engines.embedded.faults",
     "engines.embedded.rope",
+    "engines.embedded.evaluation.evaluate",
     "engines.tokenizer",
     "engines.build.gguf",
     "engines.build.fetch",
