@@ -55,8 +55,8 @@ struct AttentionKernels {
   // Stores k and v, each float32 [kv_heads, head_dim], at a slot (page * page_size + offset).
   // e4m3 saturates at +-448 (infinities too); NaN stays NaN.
   void (*store)(const KvPool& pool, int layer, int64_t slot, const float* k, const float* v);
-  // Attention of queries first..last-1 of a row, for the heads that share one kv head. q and out are
-  // float32 [query_len, heads, head_dim] with a stride of `ld` floats a token. `scratch` holds
+  // Attention of queries first..last-1 of a row, for the heads that share one kv head. q and out
+  // are float32 [query_len, heads, head_dim] with a stride of `ld` floats a token. `scratch` holds
   // attention_scratch() bytes, aligned to 64.
   void (*attend)(const KvPool& pool, int layer, int kv_head, const AttentionRow& row, int first,
                  int last, const float* q, int num_heads, ptrdiff_t ld, float* out,

@@ -14,7 +14,7 @@ namespace {
 constexpr int CHUNK = 16;     // tokens of K, or dims of V, in a register
 constexpr int MANY_ROWS = 8;  // for which codes are converted first
 
-// Two registers of pairs: of K the two pairs of dims that 4 e4m3 codes are; of V two chunks of dims.
+// Two registers of pairs: of K the two pairs of dims of 4 e4m3 codes; of V two chunks of dims.
 struct Two {
   __m512i first, second;
 };
@@ -63,12 +63,6 @@ struct E4m3Numbers {
   std::memcpy(&both, pair, sizeof both);
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_set1_epi32(both)),
                           reinterpret_cast<__m512bh>(numbers));
-}
-
-// Begins to bring to the core what will be read soon. It may be no address at all.
-// To its second cache: the first one waits for far fewer lines at a time.
-[[gnu::always_inline]] inline void fetch(const std::byte* soon) {
-  _mm_prefetch(reinterpret_cast<const char*>(soon), _MM_HINT_T1);
 }
 
 // Scores of one chunk of tokens, for some rows. `soon` is as far into another page as `page` is.

@@ -36,10 +36,9 @@ struct Bf16Kernel : Steps {
   }
 
   // The first lines are on their way while queries are converted.
-  static void fetch(const Tile& tile, const Piece& piece) {
+  static void prepare(const Tile& tile, const Piece& piece) {
     if (tile.num_rows() > MANY_ROWS) return;
-    for (int i = 0; i < piece.num_pages; ++i)
-      for (size_t at = 0; at < tile.pool.head_bytes(); at += 64) bulkhead::fetch(piece.k[i] + at);
+    for (int i = 0; i < piece.num_pages; ++i) fetch_head(tile.pool, piece.k[i]);
   }
 
   static float weigh(const Tile& tile, int row, float factor, const Sums& sums) {

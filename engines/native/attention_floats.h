@@ -128,6 +128,9 @@ struct FloatKernel : Steps {
     for (int i = 0; i < piece.num_pages; ++i) {
       const int start = i * page_size, left = piece.num_tokens - start;
       const int num_tokens = left < page_size ? left : page_size;
+      const bool is_last = i + 1 == piece.num_pages;
+      fetch_head(tile.pool, is_last ? piece.soon[0] : piece.k[i + 1]);
+      if (!is_last) fetch_head(tile.pool, piece.v[i + 1]);
       widen_k<numbers>(tile.sizes, piece.k[i], num_tokens, tile.room.k + start);
       widen_v<numbers>(tile.sizes, piece.v[i], num_tokens,
                        tile.room.v + static_cast<ptrdiff_t>(start) * tile.sizes.head_dim);

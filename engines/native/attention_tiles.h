@@ -1,7 +1,7 @@
 // The course of attention, the same for each instruction set: tiles of queries over the pieces of a
 // context, weights relative to the highest score so far, and segments merged in their order.
 //
-// `Kernel` computes: fetch, load_query, score, weigh, rescale, mix, blend, write.
+// `Kernel` computes: prepare, load_query, score, weigh, rescale, mix, blend, write.
 #pragma once
 
 #include <cmath>
@@ -134,7 +134,7 @@ void load_queries(const Tile& tile, const float* q, ptrdiff_t ld) {
 
 template <class Kernel>
 void attend_tile(const Tile& tile, const float* q, ptrdiff_t ld, float* out, ptrdiff_t out_ld) {
-  Kernel::fetch(tile, piece_at(tile, 0));
+  Kernel::prepare(tile, piece_at(tile, 0));
   load_queries<Kernel>(tile, q, ld);
   const int tokens = PIECES * tile.sizes.tokens;
   for (int segment = 0; segment * tokens <= tile.last_position(); ++segment) {
@@ -173,7 +173,7 @@ void attend_segment(const KvPool& pool, int layer, int kv_head, const AttentionR
   const int position = row.context_len - row.query_len + query;
   const Tile tile{pool, layer, kv_head, row, sizes, Room(sizes, scratch), position, 1};
   const int start = segment * PIECES * sizes.tokens;
-  if (start <= position) Kernel::fetch(tile, piece_at(tile, start));
+  if (start <= position) Kernel::prepare(tile, piece_at(tile, start));
   load_queries<Kernel>(tile, q + static_cast<ptrdiff_t>(kv_head) * sizes.group * sizes.head_dim, 0);
   sum_segment<Kernel>(tile, segment, Sums(sizes, sizes.group, partial));
 }
