@@ -30,7 +30,7 @@ id = "{id}"
 engine = "embedded"
 path = "{folder}"
 min_hosts = 1
-options = {{ integrity = "{integrity}" }}
+options = {{ integrity = "{integrity}", backend = "{backend}" }}
 price = {{ input = "0.10", output = "0.30" }}
 """
 
@@ -44,10 +44,10 @@ class Latencies:
     errors: list[str] = field(default_factory=list)
 
 
-def measured(folder: Path, seed: str, seconds: float) -> Latencies:
+def measured(folder: Path, backend: str, seed: str, seconds: float) -> Latencies:
     """Start the stack, ask for so long, and end it."""
-    config = MODEL.format(id=WITH, folder=folder, integrity="enforce")
-    config += MODEL.format(id=WITHOUT, folder=folder, integrity="off")
+    config = MODEL.format(id=WITH, folder=folder, integrity="enforce", backend=backend)
+    config += MODEL.format(id=WITHOUT, folder=folder, integrity="off", backend=backend)
     with bulkhead(config) as served:
         target = served.target("/completions")
         asyncio.run(_load(target, folder, f"warm-up {seed}", 0.0))

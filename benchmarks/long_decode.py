@@ -20,6 +20,7 @@ from benchmarks.bulkhead import SCRATCH
 from engines.api import EngineSpec, Request, Sampling
 from engines.embedded.config import EngineConfig, ModelConfig, page_bytes
 from engines.embedded.engine import EmbeddedEngine, create
+from engines.embedded.settled import settled_options
 
 LAYERS, ROWS = 2, 64
 CONTEXT, STEPS = 8192, 126  # tokens of a row, the last of which are decoded in so many steps
@@ -43,12 +44,13 @@ def two_layers(folder: Path) -> Path:
     return short
 
 
-def engine(folder: Path, *, overlap: bool) -> EmbeddedEngine:
+def engine(folder: Path, backend: str, *, overlap: bool) -> EmbeddedEngine:
     """One with room for exactly this."""
-    per_page = page_bytes(ModelConfig.from_folder(folder), EngineConfig())
+    options = {"backend": backend, "overlap": overlap, "max_running": ROWS}
+    settled = settled_options(options, folder)
     pages = ROWS * (CONTEXT // PAGE + 2) + 1
-    options = {"overlap": overlap, "kv_memory_bytes": pages * per_page, "max_running": ROWS}
-    return create(EngineSpec("two-layers", str(folder), options))
+    size = pages * page_bytes(ModelConfig.from_folder(folder), settled)
+    return create(EngineSpec("two-layers", str(folder), options | {"kv_memory_bytes": size}))
 
 
 def requests(seed: str, domains: int) -> list[Request]:

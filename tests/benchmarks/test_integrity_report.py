@@ -58,7 +58,9 @@ def test_quantiles_compare_the_arms() -> None:
 
 
 def test_the_report_ends_in_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    report([cell(0.6), cell(0.0, 1)], Latencies([(2.0, 1.0)] * 9, [(9.0, 8.0)] * 9), "7", 0.0)
+    report(
+        [cell(0.6), cell(0.0, 1)], Latencies([(2.0, 1.0)] * 9, [(9.0, 8.0)] * 9), "7", "native", 0.0
+    )
     said = capsys.readouterr().out.splitlines()
     told = json.loads(said[-1])
     assert told["bench"] == "integrity"
