@@ -28,7 +28,7 @@ def prompts(folder: Path, tokens: int, seed: str) -> Iterator[list[int]]:
         chance = random.Random(f"{seed} {number}")
         text = f"Chapter {number}, {chance.randrange(10**9)}."
         while len(ids := tokenizer.encode(text, add_special_tokens=False).ids) < tokens:
-            text += "".join(f" {_sentence(chance)}" for _ in range(4))
+            text += "".join(f" {sentence(chance)}" for _ in range(4))
         yield ids[:tokens]
 
 
@@ -50,7 +50,8 @@ def bodies(
         )
 
 
-def _sentence(chance: random.Random) -> str:
+def sentence(chance: random.Random) -> str:
+    """One of ten thousand, of nine words."""
     who, deed, what, where = (
         chance.choice(words.split()) for words in (PEOPLE, DEEDS, THINGS, PLACES)
     )

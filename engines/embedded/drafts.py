@@ -18,18 +18,18 @@ class Drafter:
         self._lookup = Lookup()
         self._pace = Pace(most)
 
-    def drafts(self, tokens: Sequence[int], most: int) -> tuple[int, ...]:
-        """At most so many guesses of what follows these tokens."""
-        most = min(most, self._pace.allowed(len(tokens)))
+    def drafts(self, tokens: Sequence[int], most: int, num_rows: int) -> tuple[int, ...]:
+        """At most so many guesses of what follows these tokens, while so many seqs run."""
+        most = min(most, self._pace.allowed(len(tokens), num_rows))
         return self._lookup.drafts(tokens, most) if most > 0 else ()
 
-    def hope(self, tokens: Sequence[int], most: int) -> float:
+    def hope(self, tokens: Sequence[int], most: int, num_rows: int) -> float:
         """How many of them will be right, if it goes on as lately."""
-        return self._pace.rate * len(self.drafts(tokens, most))
+        return self._pace.rate * len(self.drafts(tokens, most, num_rows))
 
-    def judge(self, tokens: Sequence[int], num_drafts: int, num_right: int) -> None:
-        """What became of drafts, now that these are the tokens."""
-        self._pace.judge(len(tokens), num_drafts, num_right)
+    def judge(self, length: int, num_rows: int, num_drafts: int, num_right: int) -> None:
+        """What became of drafts, now that there are so many tokens."""
+        self._pace.judge(length, num_rows, num_drafts, num_right)
 
 
 def accepted(drafts: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:

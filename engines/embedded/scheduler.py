@@ -79,9 +79,11 @@ class Scheduler:
         seq = chunk.seq
         told = self._until_end(seq, token_ids)
         self._tables.computed(chunk, seq.take(chunk, told))
-        if chunk.drafts:
-            self.num_drafted += len(chunk.drafts)
-            self.num_accepted += len(told) - 1
+        if chunk.drafts and seq.drafter is not None:
+            num_drafts, num_right = len(chunk.drafts), len(told) - 1
+            self.num_drafted += num_drafts
+            self.num_accepted += num_right
+            seq.drafter.judge(len(seq.tokens), len(self.running), num_drafts, num_right)
         if seq.num_computed >= len(seq.tokens):  # its newest token is computed by the next step
             raise EngineFailed(f"KV of {seq.request.id} is counted beyond its own tokens")
         if told and told[-1] in self.eos_token_ids:
@@ -96,8 +98,9 @@ class Scheduler:
         Then drafts can follow what it chose. All that run pay for that, so there must be enough to
         hope for.
         """
-        hope = sum(seq.hope for seq in self.running if seq.drafter is not None)
-        return hope > WAIT_COST * len(self.running)
+        num_rows = len(self.running)
+        hope = sum(seq.hope(num_rows) for seq in self.running if seq.drafter is not None)
+        return hope > WAIT_COST * num_rows
 
     def condemn(self, seq: Seq, error: KvIntegrityAbort) -> None:
         """Put the pages that a seq wrote out of use, since it failed a check, and end it.
@@ -124,7 +127,7 @@ class Scheduler:
         """What is to be computed behind the seq's newest token, as far as pages are free."""
         if seq.drafter is None or num_tokens != seq.num_unscheduled:
             return ()
-        drafts = seq.drafts(most)
+        drafts = seq.drafts(most, len(self.running))
         if not self._tables.grow(seq, seq.num_scheduled + num_tokens + len(drafts)):
             return ()
         return drafts

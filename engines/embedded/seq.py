@@ -133,18 +133,20 @@ class Seq:
         del self.tags[:]
         self.phase = phase
 
-    def drafts(self, most: int) -> tuple[int, ...]:
-        """At most so many guesses of what follows; none while its newest token is being chosen."""
+    def drafts(self, most: int, num_rows: int) -> tuple[int, ...]:
+        """At most so many guesses of what follows; none while its newest token is being chosen.
+
+        `num_rows` seqs run: see pace.
+        """
         if self.drafter is None or self.num_choosing:
             return ()
-        return self.drafter.drafts(self.tokens, min(most, self._draft_room))
+        return self.drafter.drafts(self.tokens, min(most, self._draft_room), num_rows)
 
-    @property
-    def hope(self) -> float:
+    def hope(self, num_rows: int) -> float:
         """Tokens that drafts may bring it, once the steps on their way have landed."""
         if self.drafter is None:
             return 0.0
-        return self.drafter.hope(self.tokens, self._draft_room)
+        return self.drafter.hope(self.tokens, self._draft_room, num_rows)
 
     def next_chunk(self, num_tokens: int, drafts: tuple[int, ...] = ()) -> Chunk:
         """What the next step computes of it. The seq counts it as scheduled."""
@@ -164,8 +166,6 @@ class Seq:
         if not chunk.drafts:
             return chunk.context_len
         num_right = len(token_ids) - 1  # the last one is the model's alone: nobody computed its KV
-        if self.drafter is not None:
-            self.drafter.judge(self.tokens, len(chunk.drafts), num_right)
         self.num_drafted = 0
         self.num_scheduled = chunk.context_len - len(chunk.drafts) + num_right
         return self.num_scheduled

@@ -8,7 +8,13 @@ import pytest
 
 from engines.embedded.drafts import Drafter, accepted
 from engines.embedded.lookup import LONGEST, SHORTEST, Lookup
-from engines.embedded.pace import LEAST_RATE, LONGEST_REST, SHORTEST_REST, Pace
+from engines.embedded.pace import (
+    FIRST_RATE,
+    LONGEST_REST,
+    SHORTEST_REST,
+    Pace,
+    least_rate,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,45 +77,57 @@ def test_drafts_count_as_far_as_the_model_chooses_them(
 
 def test_who_is_right_may_propose_all_and_who_is_wrong_fewer() -> None:
     pace = Pace(8)
-    assert pace.allowed(0) == 4
-    for length in range(20):
-        pace.judge(length, 4, 4)
-    assert pace.allowed(20) == 8
-    for length in range(20, 23):
-        pace.judge(length, 8, 0)
-    assert 1 < pace.allowed(23) < 8
+    assert pace.allowed(0, 1) == 3
+    for length in range(9):
+        pace.judge(length, 1, 3, 3)
+    assert pace.allowed(9, 1) == 8
+    pace.judge(9, 1, 8, 0)
+    assert 1 < pace.allowed(10, 1) < 8
 
 
 def test_who_is_always_wrong_rests_each_time_for_longer() -> None:
     """And never for ever: a text may begin to repeat itself at any time."""
     pace, length, rests = Pace(8), 0, []
     for _ in range(12):
-        while pace.allowed(length):
-            pace.judge(length, pace.allowed(length), 0)
+        while proposed := pace.allowed(length, 1):
+            pace.judge(length, 1, proposed, 0)
         began = length
-        while not pace.allowed(length):
+        while not pace.allowed(length, 1):
             length += 1
         rests.append(length - began)
     assert rests[:3] == [SHORTEST_REST, 2 * SHORTEST_REST, 4 * SHORTEST_REST]
     assert rests[-1] == LONGEST_REST
-    assert pace.allowed(length) == max(1, round(8 * LEAST_RATE))
     for _ in range(8):
-        pace.judge(length, 2, 2)
-    assert pace.allowed(length) > 6
+        pace.judge(length, 1, 3, 3)
+    assert pace.allowed(length, 1) == 8
+    while proposed := pace.allowed(length, 1):
+        pace.judge(length, 1, proposed, 0)
+    assert pace.allowed(length + SHORTEST_REST, 1), "who was right rests no longer than at first"
+
+
+def test_the_more_rows_run_the_likelier_a_draft_must_be() -> None:
+    """Nobody begins where five run; who is right goes on there."""
+    begin = [bool(Pace(8).allowed(0, rows)) for rows in (1, 2, 4, 5, 8, 64)]
+    assert begin == [True, True, True, False, False, False]
+    pace = Pace(8)
+    for length in range(9):
+        pace.judge(length, 2, 3, 3)
+    assert pace.allowed(9, 32) == 8
+    assert [round(least_rate(rows), 2) for rows in (1, 4, 64)] == [0.14, 0.4, 0.91]
 
 
 def test_a_single_draft_is_allowed_where_one_is_the_most() -> None:
     pace = Pace(1)
-    pace.judge(1, 1, 0)
-    assert pace.allowed(1) == 1
+    pace.judge(1, 1, 1, 0)
+    assert pace.allowed(1, 1) == 1
 
 
 def test_a_drafter_hopes_for_as_much_as_was_right_lately() -> None:
     tokens, drafter = [1, 2, 3, 4] * 4, Drafter(4)
-    assert drafter.hope(tokens, 9) == 0.5 * 2
-    drafter.judge(tokens, 2, 2)
-    assert drafter.hope(tokens, 9) > 1
-    assert drafter.hope(tokens, 0) == drafter.hope([*tokens, 9, 9], 9) == 0
-    while drafter.drafts(tokens, 9):
-        drafter.judge(tokens, 4, 0)
-    assert drafter.hope(tokens, 9) == 0
+    assert drafter.hope(tokens, 9, 1) == FIRST_RATE * 2
+    drafter.judge(16, 1, 2, 2)
+    assert drafter.hope(tokens, 9, 1) > 1
+    assert drafter.hope(tokens, 0, 1) == drafter.hope([*tokens, 9, 9], 9, 1) == 0
+    while drafter.drafts(tokens, 9, 1):
+        drafter.judge(16, 1, 4, 0)
+    assert drafter.hope(tokens, 9, 1) == 0

@@ -30,7 +30,9 @@ def requests(max_tokens: int = 60, **sampling: Any) -> list[Request]:
 def make(
     request: pytest.FixtureRequest, make_tiny: EngineFactory, looping_dir: Path
 ) -> EngineFactory:
-    return partial(make_tiny, folder=looping_dir, overlap=request.param, num_pages=300)
+    # Few run at once, so that drafts are worth their computing.
+    options = {"folder": looping_dir, "overlap": request.param, "max_running": 3}
+    return partial(make_tiny, num_pages=300, **options)
 
 
 def told(answers: Answers) -> dict[str, list[int]]:
@@ -75,12 +77,13 @@ def test_how_seqs_are_batched_changes_no_answer(
 
 
 def test_drafts_take_nobody_s_place_in_a_step(make: EngineFactory) -> None:
-    """With a budget of as many tokens as seqs that run there's no room for any."""
-    engine = make(max_batch_tokens=8, max_running=8, speculation=8, prefix_cache=False)
-    sizes: list[int] = []
-    engine.runway.at = lambda point, batch: sizes.append(len(batch.input_ids))
-    answers = drive(engine, *requests(12))
-    assert max(sizes) <= 8
+    """With a budget of as many tokens as seqs that run there's room for drafts at the end only."""
+    engine = make(max_batch_tokens=3, max_running=3, speculation=8, prefix_cache=False)
+    steps: list[tuple[int, int]] = []
+    engine.runway.at = lambda point, batch: steps.append((len(batch.chunks), len(batch.input_ids)))
+    answers = drive(engine, *requests(40))
+    assert max(tokens for _, tokens in steps) <= 3
+    assert all(tokens == 3 for rows, tokens in steps if rows == 3)
     assert all(answers.last(id).finish for id in answers.outputs)
 
 
