@@ -18,7 +18,7 @@ OVERHEAD_BYTES = {"torch": 512 * MIB, "native": 192 * MIB}
 # Measured in bfloat16 with 0.3 and 0.9 GB: 2.1 times while they are read, 1.6 times afterwards.
 TIMES = {"bfloat16": 2.0, "float32": 3.0}
 INT4_TIMES = 4  # and of 4-bit files that are loaded as wider numbers
-PACKED_TIMES = 1.5  # mapped as they are computed with; the head of a tied model lies there twice
+PACKED_TIMES = 1.3  # as they are computed with, mapped; a tied model's head lies there twice
 
 
 def memory_bytes(path: str, options: Mapping[str, Any]) -> int:

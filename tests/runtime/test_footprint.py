@@ -38,6 +38,16 @@ def test_the_embedded_engine_takes_its_weights_its_pages_and_an_overhead(tmp_pat
         assert host_bytes(given, path) == size + 500 + OVERHEAD_BYTES["torch"]
 
 
+def test_in_the_native_backend_weights_are_mapped_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed in a file that hosts share; and nothing of torch is there."""
+    monkeypatch.setattr("engines.kernels.native.HAS_MODEL", True)
+    path = weights(tmp_path, 1000)
+    given = model(engine="embedded", path=path, options={"kv_memory_bytes": 500})
+    assert host_bytes(given, path) == 1300 + 500 + OVERHEAD_BYTES["native"]
+
+
 def test_weights_that_are_not_there_yet_count_nothing(tmp_path: Path) -> None:
     given = model(engine="embedded", source="smollm2-135m-instruct", options={"backend": "torch"})
     assert host_bytes(given, str(tmp_path / "none")) == GIB + OVERHEAD_BYTES["torch"]
