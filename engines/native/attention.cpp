@@ -22,7 +22,8 @@ size_t partial_floats(const KvPool& pool, int num_heads) {
 }
 
 size_t attention_scratch(const KvPool& pool, int num_heads) {
-  return Room(Sizes(pool, num_heads), nullptr).end - static_cast<std::byte*>(nullptr);
+  const auto anywhere = reinterpret_cast<std::byte*>(uintptr_t{64});
+  return Room(Sizes(pool, num_heads), anywhere).end - anywhere;
 }
 
 const AttentionKernels& attention_kernels(Isa isa, bool use_vbmi) {

@@ -3,6 +3,7 @@
 // A product takes two neighbouring dims of K, or tokens of V, at a time. e4m3 codes become bfloat16
 // numbers exactly, by the table of `Codes`: on their way to the product if few queries want them,
 // and in `Room` first if many do. Either way the same numbers are added in the same order.
+// These products take numbers under 2^-126 for zero; e4m3 has none so small.
 #pragma once
 
 #include "attention_steps.h"

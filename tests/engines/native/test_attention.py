@@ -71,6 +71,27 @@ def test_a_long_prompt_is_the_same_bits_in_any_cut(cuts: set[int], numbers: str,
 
 @every_isa
 @every_numbers
+def test_a_row_is_the_same_bits_in_any_company(numbers: str, isa: str) -> None:
+    row = Row(SHAPES[0], numbers, 310, isa)
+    row.store(0, 310)
+    parts = [(0, 40), (309, 310), (40, 41), (100, 290)]  # the queries of each row of the step
+    alone = [row.attend(first, last) for first, last in parts]
+    row.q[40] = np.nan
+    alone[2] = row.attend(40, 41)
+    out = np.empty((232, 9, 64), np.float32)
+    row.native.attend(
+        row.layer,
+        np.concatenate([row.q[first:last] for first, last in parts]),
+        np.tile(row.pages, (4, 1)),
+        np.array([last for _, last in parts]),
+        np.array([last - first for first, last in parts]),
+        out,
+    )
+    same_bits(out, np.concatenate(alone))
+
+
+@every_isa
+@every_numbers
 @pytest.mark.parametrize("side", ["q", "k", "v"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_reaches_later_tokens_only(
