@@ -209,3 +209,15 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for change, words in changes:
         with pytest.raises(ValueError, match=words):
             module.Pages(memory=memory, **(told | change))
+
+
+def test_pages_of_other_kernels_have_other_keys(tmp_path: Path) -> None:
+    """Whatever the bits of a page depend on: instruction set, rounding, dtype, and the backend."""
+    folder = tiny_model(tmp_path, "int4")
+    exact = engine_config(folder, backend="torch", kv_dtype="bfloat16")
+    backends = [(opened(folder, isa, activations=numbers), engine_config(folder))
+                for isa in ISAS for numbers in ("int8", "bfloat16")]  # fmt: skip
+    backends.append((open_torch(folder, ModelConfig.from_folder(folder), exact), exact))
+    scopes = {backend.scopes(engine)("a") for backend, engine in backends}
+    assert len(scopes) == 2 * len(ISAS) + 1
+    assert len({scope.model_revision for scope in scopes}) == 1
