@@ -34,6 +34,14 @@ template <int BLOCKS>
       _mm_prefetch(reinterpret_cast<const char*>(spot.data(b) + from + line * LINE), _MM_HINT_T1);
 }
 
+// What a tile will store has left the caches by now where x has many rows.
+template <int ROWS, int BLOCKS>
+[[gnu::always_inline]] inline void ask_for_outputs(const Spot& spot) {
+  for (int b = 0; b < BLOCKS; ++b)
+    for (int r = 0; r < ROWS; ++r)
+      _mm_prefetch(reinterpret_cast<const char*>(spot.out_at(r, b)), _MM_HINT_T0);
+}
+
 template <int ROWS, int BLOCKS>
 void set_zero(__m512 (&sums)[ROWS][BLOCKS]) {
   for (auto& row : sums)
@@ -84,6 +92,7 @@ struct Int8Tile {
     const int32_t* x_sums = x.sums + size_t(spot.row) * groups;
     __m512 sums[ROWS][COUNT];
     set_zero(sums);
+    ask_for_outputs<ROWS, COUNT>(spot);
 
     for (int group = 0; group < groups; ++group) {
       __m512i exact[ROWS][COUNT];
@@ -125,6 +134,7 @@ struct Bf16Tile {
     const uint16_t* values = x.bf16 + size_t(spot.row) * x.k;
     __m512 sums[ROWS][COUNT];
     set_zero(sums);
+    ask_for_outputs<ROWS, COUNT>(spot);
 
     for (int pair = 0; pair < x.k / 2; ++pair) {
       __m512bh w[COUNT];
@@ -174,6 +184,7 @@ struct Int4Bf16Tile {
     const uint16_t* values = x.bf16 + size_t(spot.row) * x.k;
     __m512 sums[ROWS][COUNT];
     set_zero(sums);
+    ask_for_outputs<ROWS, COUNT>(spot);
     for (int group = 0; group < x.k / INPUT_GROUP; ++group) {
       __m512 of_group[ROWS][COUNT];
       set_zero(of_group);
