@@ -21,7 +21,7 @@ COPY pyproject.toml ./
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -c "import sys, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
         extras = [one for name in sys.argv[1:] for one in project['optional-dependencies'][name]]; \
-        print(*project['dependencies'], *extras, sep='\n')" $EXTRAS > requirements.txt \
+        print(*project['dependencies'], *extras, sep='\n')" ${EXTRAS:-} > requirements.txt \
     && /opt/bulkhead/bin/pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
         --only-binary :all: -r requirements.txt
 COPY README.md LICENSE CMakeLists.txt ./
