@@ -10,6 +10,7 @@ namespace {
 constexpr int TOKENS = 8;        // that a thread takes at a time: fewer aren't worth its waking
 constexpr int ROWS = 64;         // of gate and up, at a time: what is beside them stays in the cache
 constexpr int MOST_BLOCKS = 32;  // of a product, at a time
+constexpr int TILE_BLOCKS = 4;   // that products take at once, at most
 
 int ceil_of(int number, int divisor) { return (number + divisor - 1) / divisor; }
 
@@ -239,9 +240,10 @@ void Forward::linear(const Linear& linear, const InputRows& inputs, int num_rows
   });
 }
 
-// Some pieces for each thread, so that one whose core was taken away holds up few.
+// Some pieces for each thread, so that one whose core was taken away holds up few; and whole tiles.
 int Forward::blocks_of_item(const Matrix& w) const {
-  return std::clamp(w.num_blocks() / (4 * pool_.num_threads()), 1, MOST_BLOCKS);
+  const int share = std::min(w.num_blocks() / (4 * pool_.num_threads()), MOST_BLOCKS);
+  return std::max(1, share >= TILE_BLOCKS ? share - share % TILE_BLOCKS : share);
 }
 
 }  // namespace bulkhead
