@@ -65,7 +65,7 @@ def main() -> None:
     for artefact in options.artefact:
         bench.add(Finished(artefact))
     bench.run()
-    report(bench.results(), len(windows) * len(windows[0]))
+    report(bench.results(), 0 if options.none else sum(map(len, windows)))
 
 
 class Subject:
@@ -193,7 +193,8 @@ def report(results: dict[str, Result], calibrated_on: int) -> None:
         for name, one in results.items()
     ]
     print(table(head, rows))
-    print(f"calibrated on {calibrated_on:,} tokens of the text that ships")
+    if calibrated_on:
+        print(f"calibrated on {calibrated_on:,} tokens of the text that ships")
     targets: dict[str, dict[str, Any]] = {}
     if "Bulkhead" in results:
         found = results["Bulkhead"].perplexity
