@@ -15,7 +15,7 @@ from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
 from engines.embedded.kv import PageBytes, Scales
 from engines.embedded.native_runner import NativeRunner
 from engines.embedded.packed import Packed
-from engines.embedded.packing import LAYOUT, pack
+from engines.embedded.packing import layout, pack
 from engines.kernels import native
 
 PRODUCTS = {
@@ -50,7 +50,8 @@ def open_backend(folder: Path, model: ModelConfig, engine: EngineConfig, isa: st
 def weights_of(folder: Path, model: ModelConfig, engine: EngineConfig) -> Packed:
     """The packed weights: mapped where they lie, packed first if they don't, or have changed."""
     place, files = _place(folder, engine), sources(folder)
-    stamps, found = packed.stamps(files), packed.read(place, LAYOUT)
+    form, stamps = layout(), packed.stamps(files)
+    found = packed.read(place, form)
     if found is not None and found.header.sources == stamps:
         return found
     fresh = revision(folder)
@@ -66,10 +67,10 @@ def weights_of(folder: Path, model: ModelConfig, engine: EngineConfig) -> Packed
                 raise UnsupportedError(f"the weights in {folder} changed while they were read")
 
     try:
-        return packed.write(place, LAYOUT, fresh, stamps, fill)
+        return packed.write(place, form, fresh, stamps, fill)
     except OSError as error:
         log.warning("packed_in_memory", path=str(place), error=str(error))
-        return packed.in_memory(LAYOUT, fresh, stamps, fill)
+        return packed.in_memory(form, fresh, stamps, fill)
 
 
 def _place(folder: Path, engine: EngineConfig) -> Path:

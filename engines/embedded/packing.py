@@ -4,6 +4,7 @@ turns, all of them in blocks. One matrix at a time.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from engines.embedded.packed import Writer
 from engines.embedded.rope import inverse_frequencies
 from engines.kernels import native
 
-LAYOUT = "1"  # of what is packed here; another number makes all packed files anew
+ARRAYS = "1"  # which arrays there are; another number makes all packed files anew
 GATE_ROWS = 64  # of gate, then as many of up: see engines/native/model.h
 HEAD_GROUP = 64  # inputs that share a scale of an 8-bit head
 
@@ -31,6 +32,21 @@ def pack(writer: Writer, checkpoint: Checkpoint, model: ModelConfig, lm_head: st
     for index in range(model.num_layers):
         packer.layer(index)
     packer.turns()
+
+
+def layout() -> str:
+    """Names the arrays, and how numbers lie in them: kernels that pack otherwise are noticed."""
+    bits = (np.arange(2 * GATE_ROWS * 128) % 16000).astype(np.uint16).reshape(-1, 128)
+    nibbles = (np.arange(GATE_ROWS * 128) % 251).astype(np.uint8).reshape(-1, 128)
+    scales = np.linspace(0.5, 2, 2 * GATE_ROWS * 2, dtype=np.float32).reshape(-1, 2)
+    module, digest = native.module, hashlib.sha256()
+    for packed in (
+        module.pack_bf16(bits),
+        module.pack_int8(bits),
+        module.pack_int4(nibbles, scales),
+    ):
+        digest.update(packed.data)
+    return f"{ARRAYS}-{digest.hexdigest()[:16]}"
 
 
 class _Packer:

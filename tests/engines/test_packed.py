@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from engines.embedded import native_backend, packed
 from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
 from engines.embedded.native_backend import weights_of
 from engines.embedded.packed import Packed, Writer
-from engines.embedded.packing import LAYOUT
+from engines.embedded.packing import layout
+from engines.kernels import native
 from tests.engines.helpers import needs_native
 from tests.engines.native.tiny_models import tiny_model
 
@@ -143,10 +145,23 @@ def test_a_file_of_another_layout_is_made_anew(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an older release packed."""
-    monkeypatch.setattr(native_backend, "LAYOUT", "0")
-    pack(folder)
-    monkeypatch.setattr(native_backend, "LAYOUT", LAYOUT)
+    with monkeypatch.context() as patch:
+        patch.setattr(native_backend, "layout", lambda: "older")
+        pack(folder)
     assert pack(folder)[1] == ["packing_weights"]
+
+
+def test_kernels_that_pack_otherwise_have_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody need remember to say so."""
+    assert layout() == layout()
+    before, pack_int4 = layout(), native.module.pack_int4
+    swapped = SimpleNamespace(
+        pack_bf16=native.module.pack_bf16,
+        pack_int8=native.module.pack_int8,
+        pack_int4=lambda nibbles, scales: pack_int4(nibbles, scales)[::-1].copy(),
+    )
+    monkeypatch.setattr(native, "module", swapped)
+    assert layout() != before
 
 
 def test_where_nothing_can_be_written_they_lie_in_memory(folder: Path) -> None:
