@@ -37,13 +37,7 @@ def settled(
     has_torch: bool | None = None,
 ) -> EngineConfig:
     """Raises UnsupportedError for what can't be had, saying what to do."""
-    kv_dtype = engine.kv_dtype
-    if kv_dtype == AUTO:
-        has_fp8 = quantization is not None and quantization.kv_cache == "FP8"
-        kv_dtype = "fp8_e4m3" if has_fp8 else "bfloat16"
-    if engine.kv_scales == "checkpoint" and kv_dtype != "fp8_e4m3":
-        raise UnsupportedError(f"option 'kv_scales' is for kv_dtype 'fp8_e4m3', not {kv_dtype!r}")
-    engine = replace(engine, kv_dtype=kv_dtype)
+    engine = with_pages(engine, quantization)
     if has_torch is None:
         has_torch = find_spec("torch") is not None
     engine = replace(engine, backend=_backend(engine, model, has_torch))
@@ -54,6 +48,17 @@ def settled(
         activations=_choice(engine, "activations", is_int4),
         lm_head=_choice(engine, "lm_head", is_int4),
     )
+
+
+def with_pages(engine: EngineConfig, quantization: Quantization | None) -> EngineConfig:
+    """With the pages' numbers settled, whatever computes here: for who only tells of an engine."""
+    kv_dtype = engine.kv_dtype
+    if kv_dtype == AUTO:
+        has_fp8 = quantization is not None and quantization.kv_cache == "FP8"
+        kv_dtype = "fp8_e4m3" if has_fp8 else "bfloat16"
+    if engine.kv_scales == "checkpoint" and kv_dtype != "fp8_e4m3":
+        raise UnsupportedError(f"option 'kv_scales' is for kv_dtype 'fp8_e4m3', not {kv_dtype!r}")
+    return replace(engine, kv_dtype=kv_dtype)
 
 
 def native_fault(engine: EngineConfig, model: ModelConfig | None) -> str | None:
@@ -95,7 +100,7 @@ def _threads(engine: EngineConfig) -> int:
 
 
 def _choice(engine: EngineConfig, name: str, is_int4: bool) -> str:
-    """ "int8" is for 4-bit models, and the native backend's alone."""
+    """Auto is int8 for 4-bit models; only the native backend has it."""
     value: str = getattr(engine, name)
     if value == "int8" and engine.backend != "native":
         raise UnsupportedError(f"option {name!r} 'int8' is for backend 'native'")

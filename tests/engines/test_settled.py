@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engines.embedded import cores
 from engines.embedded.config import EngineConfig, UnsupportedError
+from engines.embedded.facts import facts
+from engines.embedded.footprint import memory_bytes
 from engines.embedded.quantization import Quantization
 from engines.embedded.settled import settled, why_not_native
 from engines.kernels import native
@@ -112,3 +116,16 @@ def test_an_engine_tells_why_it_isn_t_native(is_built: bool) -> None:
         assert "'dtype' is 'float32'" in told(dtype="float32")
     else:
         assert "aren't built" in told()
+
+
+def test_a_machine_that_computes_nothing_still_tells_of_an_engine(
+    tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway's: its hosts may run elsewhere. Only what computes there isn't known."""
+    options = {"kv_memory_bytes": 1 << 20}
+    here = facts(str(tiny_dir), options)
+    monkeypatch.setattr(native, "HAS_MODEL", False)
+    monkeypatch.setattr("engines.embedded.settled.find_spec", lambda name: None)
+    assert facts(str(tiny_dir), options) == replace(here, backend="")
+    assert here.backend in ("native", "torch")
+    assert memory_bytes(str(tiny_dir), options) > 1 << 20
