@@ -22,7 +22,9 @@ NAMES = "total count index value result buffer offset length width height"
 def text(kind: str, number: int) -> str:
     """The n-th prompt of a kind, different from all others of it."""
     chance = random.Random(f"{kind} {number}")
-    return {"quoting": _quoting, "code edit": _code_edit, "prose": _prose}[kind](chance, number)
+    return {"quoting": _quoting, "code edit": _code_edit, "prose": _prose, "misled": _prose}[kind](
+        chance, number
+    )
 
 
 def _quoting(chance: random.Random, number: int) -> str:

@@ -15,13 +15,13 @@ class Drafter:
     """Proposes at most `most` drafts a step, fewer or none while they keep being rejected."""
 
     def __init__(self, most: int) -> None:
-        self._lookup = Lookup()
+        self.lookup = Lookup()
         self._pace = Pace(most)
 
     def drafts(self, tokens: Sequence[int], most: int, num_rows: int) -> tuple[int, ...]:
         """At most so many guesses of what follows these tokens, while so many seqs run."""
         most = min(most, self._pace.allowed(len(tokens), num_rows))
-        return self._lookup.drafts(tokens, most) if most > 0 else ()
+        return self.lookup.drafts(tokens, most) if most > 0 else ()
 
     def hope(self, tokens: Sequence[int], most: int, num_rows: int) -> float:
         """How many of them will be right, if it goes on as lately."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 FIRST_RATE = 0.4  # of a seq of which nothing is known
 WEIGHT = 0.4  # of the newest step in the rate
-FREE_TOKENS = 6  # that take as long to compute as the weights to read; measured: 3 (INT4) to 8
+FREE_TOKENS = 5  # that take as long to compute as the weights to read; measured: 3 (INT4) to 8
 SHORTEST_REST, LONGEST_REST = 32, 256  # tokens
 
 
