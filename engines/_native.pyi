@@ -249,11 +249,11 @@ class Model:
         self,
         step: StepView,
         tokens: NDArray[np.int64],
-        logits: NDArray[np.float32],
         best: NDArray[np.int64],
+        logits: NDArray[np.float32],
     ) -> None:
-        """One step: its K and V into the pages; logits of the tokens at these places, and the token
-        of the highest of each, or -1 where they aren't finite.
+        """One step: its K and V into the pages; of the tokens at these places the token of the
+        highest logit, or -1 where they aren't finite, and of as many as `logits` has rows all.
 
         Raises IndexError, with nothing written, for a step that names what isn't there.
         """

@@ -14,7 +14,7 @@ from engines.embedded.batch import Batch, Ints
 from engines.embedded.kv.cache import KvCache
 from engines.embedded.layers.attention import PagedAttention
 from engines.embedded.models.llama import Llama
-from engines.embedded.sampler import choices
+from engines.embedded.sampler import best_of, choices
 
 
 class Runner:
@@ -32,8 +32,8 @@ class Runner:
         tokens = batch.choice_tokens
         if not len(tokens):
             return {}
-        logits = self._model.logits(hidden[torch.from_numpy(tokens)])
-        return choices(batch, logits.numpy())
+        logits = self._model.logits(hidden[torch.from_numpy(tokens)]).numpy()
+        return choices(batch, best_of(logits), logits)
 
     @torch.inference_mode()
     def logits(self, batch: Batch, tokens: Ints) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ chunked, as far as its logits do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -16,21 +16,19 @@ from engines.api import Sampling
 from engines.embedded.batch import Batch, Ints
 
 Floats = NDArray[np.floating]
+Logits = Floats | Mapping[int, Floats]  # by place; [places, vocab_size]
 
 COLDEST = 1e-6  # below, float32 would overflow; the highest logit wins anyway
 
 
-def choices(batch: Batch, logits: Floats, best: Ints | None = None) -> dict[int, tuple[int, ...]]:
-    """Each row's choices from the logits of `batch.choice_tokens`. See backend.Runner.
-
-    `best`: the token of the highest logit of each, -1 where they aren't finite, if that is known.
-    """
+def choices(batch: Batch, best: Ints, logits: Logits) -> dict[int, tuple[int, ...]]:
+    """Each row's choices after `batch.choice_tokens`. See backend.Runner, and `choose`."""
     rows = batch.choice_rows.tolist()
     positions = (batch.positions[batch.choice_tokens] + 1).tolist()
     samplings = [batch.chunks[row].seq.request.sampling for row in rows]
     told: dict[int, tuple[int, ...]] = {}
     broken: set[int] = set()
-    for row, token in zip(rows, sample(logits, samplings, positions, best), strict=True):
+    for row, token in zip(rows, choose(best, logits, samplings, positions), strict=True):
         if token is None:
             broken.add(row)  # what follows it in the row was never chosen
         elif row not in broken:
@@ -39,17 +37,20 @@ def choices(batch: Batch, logits: Floats, best: Ints | None = None) -> dict[int,
 
 
 def sample(
-    logits: Floats,
-    samplings: Sequence[Sampling],
-    positions: Sequence[int],
-    best: Ints | None = None,
+    logits: Floats, samplings: Sequence[Sampling], positions: Sequence[int]
 ) -> list[int | None]:
-    """One token id a row of logits [rows, vocab_size]; `positions` are those of the new tokens.
+    """`choose` from all logits."""
+    return choose(best_of(logits), logits, samplings, positions)
 
-    None where the logits aren't finite. `best` as in `choices`.
+
+def choose(
+    best: Ints, logits: Logits, samplings: Sequence[Sampling], positions: Sequence[int]
+) -> list[int | None]:
+    """One token id each, None where the logits aren't finite; `positions` are the new tokens'.
+
+    `best` as `best_of` tells it; of `logits` only those of tokens that are drawn are looked at.
     """
-    found = _best(logits) if best is None else best
-    tokens: list[int | None] = [id if id >= 0 else None for id in found.tolist()]
+    tokens: list[int | None] = [id if id >= 0 else None for id in best.tolist()]
     for row, sampling in enumerate(samplings):
         if sampling.temperature > 0 and tokens[row] is not None:
             probabilities = _probabilities(logits[row], sampling.temperature)
@@ -58,8 +59,9 @@ def sample(
     return tokens
 
 
-def _best(logits: Floats) -> Ints:
-    """argmax finds NaN and infinity wherever they stand."""
+def best_of(logits: Floats) -> Ints:
+    """The token of each row's highest logit, -1 where they aren't finite."""
+    # argmax finds NaN and infinity wherever they stand.
     found = logits.argmax(axis=1)
     return np.where(np.isfinite(logits[np.arange(len(found)), found]), found, -1)
 

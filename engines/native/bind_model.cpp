@@ -172,16 +172,17 @@ class BoundModel {
     vocab_ = shape.vocab;
   }
 
-  void run(const StepView& step, Array<const int64_t, 1> tokens, Array<float, 2> logits,
-           Array<int64_t, 1> best) {
-    const size_t wanted = tokens.shape(0);
-    check(logits.shape(0) >= wanted && logits.shape(1) == static_cast<size_t>(vocab_),
-          "logits are not [tokens, vocab]");
-    check(best.shape(0) >= wanted, "best has no place for each token");
+  void run(const StepView& step, Array<const int64_t, 1> tokens, Array<int64_t, 1> best,
+           Array<float, 2> logits) {
+    const size_t wanted = tokens.shape(0), kept = logits.shape(0);
+    check(best.shape(0) == wanted, "best has no place for each token");
+    check(kept <= wanted && logits.shape(1) == static_cast<size_t>(vocab_),
+          "logits are not [tokens or fewer, vocab]");
     for (size_t i = 0; i < wanted; ++i)
       check(tokens.data()[i] >= 0 && tokens.data()[i] < step.arrays().num_tokens,
             "tokens: there is none at place " + std::to_string(tokens.data()[i]));
-    const Wanted told{static_cast<int>(wanted), tokens.data(), logits.data(), best.data()};
+    const Wanted told{static_cast<int>(wanted), tokens.data(), best.data(), static_cast<int>(kept),
+                      logits.data()};
     nb::gil_scoped_release released;
     forward_->run(step.arrays(), told);
   }
@@ -223,8 +224,8 @@ void bind_model(nb::module_& module) {
            nb::kw_only(), "embedding"_a.noconvert(), "layers"_a, "norm"_a.noconvert(), "head"_a,
            "cos"_a.noconvert(), "sin"_a.noconvert(), "pages"_a, "heads"_a, "inner"_a, "eps"_a,
            "isa"_a = "", "threads"_a = 1)
-      .def("run", &BoundModel::run, "step"_a, "tokens"_a.noconvert(), "logits"_a.noconvert(),
-           "best"_a.noconvert());
+      .def("run", &BoundModel::run, "step"_a, "tokens"_a.noconvert(), "best"_a.noconvert(),
+           "logits"_a.noconvert());
 }
 
 }  // namespace bulkhead

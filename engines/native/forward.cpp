@@ -9,6 +9,7 @@ namespace {
 
 constexpr int TOKENS = 8;        // that a thread takes at a time: fewer aren't worth its waking
 constexpr int ROWS = 64;         // of gate and up, at a time: what is beside them stays in the cache
+constexpr int HEAD_ROWS = 64;    // tokens whose logits are computed at a time
 constexpr int MOST_BLOCKS = 32;  // of a product, at a time
 constexpr int TILE_BLOCKS = 4;   // that products take at once, at most
 
@@ -39,7 +40,7 @@ void Forward::run(const StepArrays& step, const Wanted& wanted) {
   const Shape& shape = model_.shape;
   plan_.make(step, pages_, shape.heads, shape.vocab, shape.max_context, pool_.num_threads());
   num_tokens_ = static_cast<int>(step.num_tokens);
-  reserve(num_tokens_, wanted.num_tokens);
+  reserve(num_tokens_, wanted);
   embed(step);
   for (int index = 0; index < static_cast<int>(model_.layers.size()); ++index) {
     const Layer& layer = model_.layers[index];
@@ -51,7 +52,7 @@ void Forward::run(const StepArrays& step, const Wanted& wanted) {
     gate_up(layer);
     down(layer);
   }
-  if (wanted.num_tokens > 0) head(wanted);
+  head(wanted);
 }
 
 template <class Body>
@@ -62,7 +63,7 @@ void Forward::each_token(int num_tokens, Body&& body) {
   });
 }
 
-void Forward::reserve(int num_tokens, int num_wanted) {
+void Forward::reserve(int num_tokens, const Wanted& wanted) {
   const Shape& shape = model_.shape;
   const size_t tokens = num_tokens, threads = pool_.num_threads();
   x_.reserve(tokens * shape.hidden);
@@ -72,7 +73,9 @@ void Forward::reserve(int num_tokens, int num_wanted) {
   gates_.reserve(threads * ROWS * 2 * GATE_ROWS);
   scratch_.reserve(threads * attention_scratch(pages_, shape.heads));
   partials_.reserve(plan_.num_partials() * partial_floats(pages_, shape.heads));
-  of_head_.reserve(num_wanted, shape.hidden, model_.head.input);
+  of_head_.reserve(HEAD_ROWS, shape.hidden, model_.head.input);
+  const int num_forgotten = std::min(HEAD_ROWS, wanted.num_tokens - wanted.num_kept);
+  logits_.reserve(static_cast<size_t>(num_forgotten) * shape.vocab);
 }
 
 void Forward::embed(const StepArrays& step) {
@@ -191,41 +194,51 @@ void Forward::down(const Layer& layer) {
   linear(layer.down, of_inner_, num_tokens_, x_.data(), true);
 }
 
+// Some tokens at a time: drafts may ask for many, whose logits together would be large.
 void Forward::head(const Wanted& wanted) {
+  for (int first = 0, count; first < wanted.num_tokens; first += count) {
+    const bool is_kept = first < wanted.num_kept;
+    count = std::min(HEAD_ROWS, (is_kept ? wanted.num_kept : wanted.num_tokens) - first);
+    float* kept = wanted.logits + static_cast<size_t>(first) * model_.shape.vocab;
+    score(wanted.tokens + first, count, is_kept ? kept : logits_.data(), wanted.best + first);
+  }
+}
+
+void Forward::score(const int64_t* tokens, int count, float* logits, int64_t* best) {
   const int hidden = model_.shape.hidden, vocab = model_.shape.vocab;
-  each_token(wanted.num_tokens, [&](int row, int thread) {
+  each_token(count, [&](int row, int thread) {
     float* normed = normed_.data() + static_cast<size_t>(thread) * hidden;
-    const float* x = x_.data() + static_cast<size_t>(wanted.tokens[row]) * hidden;
+    const float* x = x_.data() + static_cast<size_t>(tokens[row]) * hidden;
     rows_.rms_norm(x, model_.norm, model_.shape.eps, hidden, normed);
     of_head_.fill(rows_, row, normed, model_.head.factors, 0, hidden);
   });
   const Matrix& w = model_.head.w;
   const int blocks = blocks_of_item(w), num_items = ceil_of(w.num_blocks(), blocks);
-  const Inputs inputs = of_head_.rows(0, wanted.num_tokens);
-  bests_.reserve(static_cast<size_t>(num_items) * wanted.num_tokens);
+  const Inputs inputs = of_head_.rows(0, count);
+  bests_.reserve(static_cast<size_t>(num_items) * HEAD_ROWS);
   pool_.run(num_items, [&](int item, int) {
     const int first = item * blocks, last = std::min(first + blocks, w.num_blocks());
-    model_.head.product(w, first, last, inputs, wanted.logits, vocab, false);
-    const int count = std::min(last * BLOCK, vocab) - first * BLOCK;
-    for (int row = 0; row < wanted.num_tokens; ++row) {
-      const float* logits = wanted.logits + static_cast<size_t>(row) * vocab + first * BLOCK;
-      const int best = rows_.argmax(logits, count);
-      bests_.data()[item * wanted.num_tokens + row] = best < 0 ? -1 : first * BLOCK + best;
+    model_.head.product(w, first, last, inputs, logits, vocab, false);
+    const int size = std::min(last * BLOCK, vocab) - first * BLOCK;
+    for (int row = 0; row < count; ++row) {
+      const int found =
+          rows_.argmax(logits + static_cast<size_t>(row) * vocab + first * BLOCK, size);
+      bests_.data()[item * HEAD_ROWS + row] = found < 0 ? -1 : first * BLOCK + found;
     }
   });
-  choose(wanted, num_items);
+  choose(count, num_items, logits, best);
 }
 
 // The best of all, from the best of each item. One that isn't finite spoils its row.
-void Forward::choose(const Wanted& wanted, int num_items) {
-  for (int row = 0; row < wanted.num_tokens; ++row) {
-    const float* logits = wanted.logits + static_cast<size_t>(row) * model_.shape.vocab;
-    int best = bests_.data()[row];
-    for (int item = 1; item < num_items && best >= 0; ++item) {
-      const int other = bests_.data()[item * wanted.num_tokens + row];
-      if (other < 0 || logits[other] > logits[best]) best = other;
+void Forward::choose(int count, int num_items, const float* logits, int64_t* best) const {
+  for (int row = 0; row < count; ++row) {
+    const float* of_row = logits + static_cast<size_t>(row) * model_.shape.vocab;
+    int found = bests_.data()[row];
+    for (int item = 1; item < num_items && found >= 0; ++item) {
+      const int other = bests_.data()[item * HEAD_ROWS + row];
+      if (other < 0 || of_row[other] > of_row[found]) found = other;
     }
-    wanted.best[row] = best;
+    best[row] = found;
   }
 }
 

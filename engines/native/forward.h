@@ -15,13 +15,14 @@
 
 namespace bulkhead {
 
-// Whose next token is wanted. `logits` holds num_tokens * vocab floats; `best` is the token of the
-// highest, or -1 where they aren't finite.
+// Whose next token is wanted: `best` is that of the highest logit, or -1 where they aren't finite.
+// Of the first `num_kept`, `logits` holds num_kept * vocab floats; of the others they are forgotten.
 struct Wanted {
   int num_tokens;
   const int64_t* tokens;  // places in the step's arrays
-  float* logits;
   int64_t* best;
+  int num_kept;
+  float* logits;
 };
 
 class Forward {
@@ -36,7 +37,7 @@ class Forward {
   template <class Body>
   void each_token(int num_tokens, Body&& body);  // body(token, thread)
 
-  void reserve(int num_tokens, int num_wanted);
+  void reserve(int num_tokens, const Wanted& wanted);
   void embed(const StepArrays& step);
   void normalise(const float* weights, const Linear& into);
   void project_qkv(const StepArrays& step, int layer);
@@ -49,7 +50,8 @@ class Forward {
   void gate_up_rows(const Layer& layer, int item, float* scratch);
   void down(const Layer& layer);
   void head(const Wanted& wanted);
-  void choose(const Wanted& wanted, int num_items);
+  void score(const int64_t* tokens, int count, float* logits, int64_t* best);
+  void choose(int count, int num_items, const float* logits, int64_t* best) const;
   void linear(const Linear& linear, const InputRows& inputs, int num_rows, float* out, bool add);
   int blocks_of_item(const Matrix& w) const;
 
@@ -68,7 +70,8 @@ class Forward {
   Buffer<float> partials_;  // of contexts that threads share
   Buffer<float> gates_;     // [threads, ROWS, 2 * GATE_ROWS]
   Buffer<std::byte> scratch_;  // [threads]
-  Buffer<int> bests_;          // [items of the head, wanted]
+  Buffer<float> logits_;       // [HEAD_ROWS, vocab] of tokens whose logits nobody keeps
+  Buffer<int> bests_;          // [items of the head, HEAD_ROWS]
   InputRows of_hidden_, of_mixed_, of_inner_, of_head_;
 };
 

@@ -16,6 +16,7 @@ from engines.embedded.backend import Backend
 from engines.embedded.batch import Batch, build
 from engines.embedded.config import EngineConfig, ModelConfig
 from engines.embedded.native_backend import open_backend
+from engines.embedded.native_runner import NativeRunner
 from engines.embedded.quantization import Quantization
 from engines.embedded.seq import Page, Seq
 from engines.embedded.settled import settled
@@ -167,6 +168,21 @@ def test_a_step_that_names_what_is_not_there_writes_nothing(
     with pytest.raises(IndexError, match="a step names"):
         backend.runner.logits(batch, np.arange(3))
     assert all(backend.kv.is_zero(page) for page in range(backend.kv.num_pages))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 70, 183])
+def test_the_best_tokens_are_those_of_the_logits_kept_or_not(tmp_path: Path, kept: int) -> None:
+    """More than are computed at a time: only what is drawn from needs its logits."""
+    backend = opened(tiny_model(tmp_path, "llama"))
+    runner = backend.runner
+    assert isinstance(runner, NativeRunner)
+    batch = build([s.next_chunk(len(s.tokens)) for s in Story(backend, LENGTHS).seqs], PAGE)
+    tokens = np.random.default_rng(0).permutation(len(batch.input_ids))
+    expected = runner.logits(batch, tokens)
+    best, logits = np.empty(len(tokens), np.int64), np.empty((kept, 300), np.float32)
+    runner._model.run(batch.view, tokens, best, logits)
+    np.testing.assert_array_equal(best, expected.argmax(axis=1))
+    np.testing.assert_array_equal(logits, expected[:kept])
 
 
 def test_numbers_that_are_not_finite_choose_no_token_for_their_row(tmp_path: Path) -> None:
