@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from engines.embedded.batch import Batch, Ints
 from engines.embedded.config import EngineConfig, ModelConfig
 from engines.embedded.kv import PageBytes
 from engines.embedded.prefix import KeyScope
+from engines.embedded.settled import why_not_native
+
+log = structlog.get_logger()
 
 OPENERS = {
     "native": "engines.embedded.native_backend:open_backend",
@@ -83,4 +87,14 @@ def open_backend(folder: Path, model: ModelConfig, engine: EngineConfig) -> Back
     opener: Callable[[Path, ModelConfig, EngineConfig], Backend] = getattr(
         import_module(module), name
     )
-    return opener(folder, model, engine)
+    backend = opener(folder, model, engine)
+    log.info(
+        "model_loaded",
+        path=str(folder),
+        backend=backend.arithmetic,
+        kv_dtype=engine.kv_dtype,
+        lm_head=engine.lm_head,
+        threads=engine.threads,
+        **why_not_native(engine, model),
+    )
+    return backend

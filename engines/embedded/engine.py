@@ -38,7 +38,7 @@ from engines.embedded.public import PublicPrompts
 from engines.embedded.scheduler import Scheduler
 from engines.embedded.scrub import Scrubber
 from engines.embedded.seq import Chunk, Phase, Seq
-from engines.embedded.settled import settled_options, why_not_native
+from engines.embedded.settled import settled_options
 from engines.embedded.tables import Tables
 from engines.embedded.validate import fit_context, refuse_unfit
 from engines.embedded.verify import Mismatch, Verifier
@@ -55,15 +55,6 @@ def create(spec: EngineSpec) -> EmbeddedEngine:
     config = settled_options(spec.options, folder)
     model = ModelConfig.from_folder(folder)
     backend = open_backend(folder, model, config)
-    log.info(
-        "model_loaded",
-        model=spec.model,
-        backend=backend.arithmetic,
-        kv_dtype=config.kv_dtype,
-        lm_head=config.lm_head,
-        threads=config.threads,
-        **why_not_native(config, model),
-    )
     kv = backend.kv
     pool = PagePool(kv.num_pages, wipe=kv.zero)
     scope_of = backend.scopes(config) if config.prefix_cache else None
