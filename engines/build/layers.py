@@ -1,7 +1,7 @@
 """Rounds one layer, matrix by matrix, each against what the ones before it have become.
 
 Two streams of hidden states pass through: the exact model's, and that of the model as it is built.
-A matrix is fitted so that the second stream gives the outputs of the first.
+A matrix is fitted to the inputs of the second; the first is what quality is measured against.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ WEIGHTS = ("int4-awq", "bf16")
 KV = ("fp8", "bf16")
 GROUPS = (64, 128)
 QUANTIZERS = ("bulkhead", "modelopt")
-BUILDER_VERSION = 1  # raise it when the same plan would lead to other bytes
+BUILDER_VERSION = 2  # raise it when the same plan would lead to other bytes
 LIBRARIES = ("numpy", "safetensors", "tokenizers", "torch", "nvidia-modelopt", "transformers")
 
 

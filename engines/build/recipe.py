@@ -19,7 +19,9 @@ class Recipe:
 
     smoothing: bool = True  # AWQ's scales
     feedback: bool = True  # an input's error is made good by others
-    correcting: bool = True  # of what the matrices before have lost, too
+    # Of what the matrices before have lost, too. Off: on text unlike the calibration's it lost more
+    # than it brought (benchmarks/LOG.md).
+    correcting: bool = False
     damping: float = DAMPING
     turns: int = TURNS
 
@@ -42,5 +44,5 @@ class Recipe:
 
 
 OURS = Recipe()
-AWQ = Recipe(feedback=False, correcting=False)
-RTN = Recipe(smoothing=False, feedback=False, correcting=False)
+AWQ = Recipe(feedback=False)
+RTN = Recipe(smoothing=False, feedback=False)
