@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -29,6 +27,7 @@ from engines.embedded.backend import Runner, open_backend
 from engines.embedded.batch import Batch, build
 from engines.embedded.config import EngineConfig, ModelConfig
 from engines.embedded.door import Door
+from engines.embedded.figures import figures
 from engines.embedded.flight import Flight, Landed, Runway
 from engines.embedded.incidents import Incidents
 from engines.embedded.kv import PageBytes
@@ -258,25 +257,7 @@ class EmbeddedEngine:
 
     def stats(self) -> Stats:
         """Gauges of now and counters since the start."""
-        checked = self.verifier.by_phase.values()
-        scrubber = self.tables.scrubber
-        counted: dict[str, Any] = dict(self._counted)
-        return Stats(
-            **counted,
-            waiting=len(self.scheduler.waiting),
-            running=len(self.scheduler.running),
-            preempted=self.scheduler.num_preempted,
-            drafted_tokens=self.scheduler.num_drafted,
-            accepted_tokens=self.scheduler.num_accepted,
-            pages=self.pool.count(),
-            tag_pages_checked=self.verifier.pages_checked,
-            tag_check_s=sum(phase.seconds for phase in checked),
-            tag_mismatches=sum(self.incidents.mismatches.values()),
-            mismatches={"/".join(key): n for key, n in self.incidents.mismatches.items()},
-            scrubbed=asdict(scrubber.counted) if scrubber else {},
-            limbo_age_s=self.pool.limbo_age_s,
-            retirement=self.retirement,
-        )
+        return figures(self._counted, self.scheduler, self.verifier, self.incidents, self.tables)
 
     def pages(self) -> PageMap:
         """Where every page is."""
