@@ -5,8 +5,10 @@ The builder is a process of its own: it needs torch, which no gateway should loa
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -81,7 +83,8 @@ def name_of(wish: Wish) -> str:
 
 
 def _command(wish: Wish, source: Path, out: Path) -> list[str]:
-    command = [sys.executable, "-m", "engines.build.make", str(source), "--out", str(out)]
+    command = [sys.executable, "-m", "engines.build.make", "--followed", str(source)]
+    command += ["--out", str(out)]
     command += ["--weights", wish.weights, "--kv", wish.kv, "--group", str(wish.group)]
     command += ["--quantizer", wish.quantizer]
     if wish.calibration:
@@ -91,21 +94,40 @@ def _command(wish: Wish, source: Path, out: Path) -> list[str]:
 
 def _run(command: list[str]) -> Iterator[Step]:
     env = dict(environment(), OMP_WAIT_POLICY="PASSIVE")  # threads that spin hold others up
-    with subprocess.Popen(  # noqa: S603 - our own module
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-    ) as process:
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as errors,  # a pipe would fill up meanwhile
+        subprocess.Popen(  # noqa: S603 - our own module
+            command,
+            stdin=subprocess.PIPE,  # its end is the builder's: it doesn't outlive us
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            errors="replace",
+            env=env,
+            start_new_session=True,  # a Ctrl-C at the terminal is ours: we end it
+        ) as process,
+    ):
         assert process.stdout is not None
-        assert process.stderr is not None
         try:
             for line in process.stdout:
                 try:
                     yield json.decode(line, type=Step)
                 except MsgspecError:
                     continue  # a library's own words
-            errors = process.stderr.read().strip().splitlines()
-        except BaseException:
-            process.terminate()  # what it has finished is kept for the next run
-            raise
-    if process.returncode != 0:
-        last = errors[-1] if errors else f"exit code {process.returncode}"
-        raise BuildFailed(last.removeprefix("error: "))
+            process.wait()
+        finally:
+            process.kill()  # what it has finished is kept for the next run
+        if process.returncode != 0:
+            errors.seek(0)
+            raise BuildFailed(_reason(process.returncode, errors.read().strip()))
+
+
+def _reason(code: int, said: str) -> str:
+    if code == -signal.SIGBUS:
+        return "the source's files became shorter while they were read"
+    if code < 0:
+        return (
+            f"the process that builds was killed (signal {-code}): perhaps memory ran out. "
+            "What it has finished is kept: build again to go on there"
+        )
+    return said.splitlines()[-1].removeprefix("error: ") if said else f"exit code {code}"

@@ -48,7 +48,7 @@ def calibration(path: Path, folder: Path) -> Calibration:
     """A file as tokens of the model in `folder`. Raises BadCalibration."""
     try:
         content = path.read_bytes()
-        texts = list(_texts(path, content.decode()))
+        texts = list(_texts(path, content.decode("utf-8-sig")))
     except (OSError, UnicodeDecodeError) as error:
         raise BadCalibration(f"cannot read the calibration text {path}: {error}") from error
     tokens = _tokens(texts, FolderTokenizer(folder))
@@ -65,7 +65,7 @@ def _texts(path: Path, content: str) -> Iterator[str | list[Message]]:
     if path.suffix != ".jsonl":
         yield content
         return
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
             yield _item(line, f"{path}:{number}")
 
@@ -74,12 +74,20 @@ def _item(line: str, where: str) -> str | list[Message]:
     try:
         item: Any = json.loads(line)
         if "text" in item:
-            return str(item["text"])
-        return [Message(turn["role"], turn["content"]) for turn in item["messages"]]
-    except (ValueError, KeyError, TypeError) as error:
+            return _string(item["text"])
+        return [
+            Message(_string(turn["role"]), _string(turn["content"])) for turn in item["messages"]
+        ]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadCalibration(
             f"{where}: expected an object with `text`, or with `messages` of `role` and `content`"
         ) from error
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
 
 
 def _tokens(texts: list[str | list[Message]], tokenizer: FolderTokenizer) -> list[int]:

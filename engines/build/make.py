@@ -13,8 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
+from engines.api import EngineError
 from engines.build import modelopt
 from engines.build.artefact import copy_tokenizer, hf_quant_config, model_config, write_json
 from engines.build.calibration import SHIPPED, BadCalibration, Calibration, calibration
@@ -22,6 +24,7 @@ from engines.build.dense import Rope
 from engines.build.kv_range import LARGEST, KvRange
 from engines.build.layers import Built, Streams, Work, observe
 from engines.build.packing import packed_tensors, unpacked
+from engines.build.parent import end_with_parent
 from engines.build.parts import Parts
 from engines.build.plan import (
     GROUPS,
@@ -37,9 +40,9 @@ from engines.build.plan import (
 from engines.build.preflight import faults
 from engines.build.publish import folder_beside, lock, publish, sha256
 from engines.build.quality import Quality, quality
-from engines.build.record import is_built, record
+from engines.build.record import key_of, record
 from engines.build.shape import Shape, UnsuitableModel, shape_of
-from engines.build.tensorfile import join
+from engines.build.tensorfile import BadTensorFile, join
 from engines.build.weights import Layer, Weights
 
 WEIGHTS_FILE = "model.safetensors"
@@ -51,26 +54,34 @@ def build(source: Path, out: Path, options: Options, text: Path, tell: Told) -> 
 
     Raises BuildError, UnsuitableModel or BadCalibration; then nothing is at `out` that wasn't.
     """
-    out = out.absolute()
+    out = out.resolve()
     shape = shape_of(source)
     check_group(shape, options)
     the_plan = plan(source, text, options)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with lock(out):
-        if is_built(out, the_plan.key):
+    with lock(out, lambda: tell("waiting for another build of the same folder", 0, 1)):
+        if key_of(out) == the_plan.key and not faults(out):
             return out
-        if out.exists() and not (out / "build.json").is_file():
-            raise BuildError(f"{out} exists and isn't a built model: choose another --out")
+        _refuse_to_replace(out, source)
         parts = Parts(out, the_plan.key)
         with folder_beside(out) as folder:
             try:
                 Builder(source, shape, the_plan, text, parts, tell).into(folder)
+                if plan(source, text, options) != the_plan:
+                    raise BuildError(f"{source} or {text} changed while it was read: build again")
             except BuildError:
                 parts.remove()  # the same parts would lead to the same end
                 raise
             publish(folder, out)
         parts.remove()
     return out
+
+
+def _refuse_to_replace(out: Path, source: Path) -> None:
+    if out == source.resolve():
+        raise BuildError(f"{out} is what would be built from: choose another --out")
+    if out.exists() and not key_of(out):
+        raise BuildError(f"{out} exists and isn't a built model: choose another --out")
 
 
 class Builder:
@@ -256,12 +267,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--group", type=int, choices=GROUPS, default=64)
     parser.add_argument("--calibration", type=Path, default=SHIPPED)
     parser.add_argument("--quantizer", choices=QUANTIZERS, default="bulkhead")
+    parser.add_argument("--followed", action="store_true", help="end when stdin ends")
     given = parser.parse_args(arguments)
+    if given.followed:
+        end_with_parent()
     options = Options(given.weights, given.kv, given.group, given.quantizer)
     try:
         build(given.source, given.out, options, given.calibration, _tell)
-    except (BuildError, UnsuitableModel, BadCalibration) as error:
+    except (BuildError, UnsuitableModel, BadCalibration, BadTensorFile, EngineError) as error:
         sys.stderr.write(f"error: {error}\n")
+        return 1
+    except SafetensorError as error:  # its own words for a full disk, say
+        sys.stderr.write(f"error: cannot write the layers beside {given.out}: {error}\n")
+        return 1
+    except MemoryError:
+        sys.stderr.write("error: memory ran out: a shorter --calibration takes less\n")
         return 1
     except OSError as error:
         where = error.filename or given.out

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from engines.build.artefact import TOKENIZER_FILES
 from engines.build.publish import sha256
 from engines.build.shape import Shape, UnsuitableModel
 
@@ -71,7 +72,9 @@ class Plan:
 
 def plan(source: Path, calibration: Path, options: Options) -> Plan:
     """Reads all files once. Raises BuildError."""
-    names = ("config.json", "tokenizer.json", "tokenizer_config.json")
+    names = ("config.json", *TOKENIZER_FILES)
+    if not calibration.is_file():  # a pipe has its text once, and it is read twice
+        raise BuildError(f"the calibration text {calibration} must be a file")
     try:
         paths = [source / name for name in names if (source / name).is_file()]
         digests = {path.name: sha256(path) for path in [*paths, *source.glob("*.safetensors")]}

@@ -7,16 +7,23 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 @contextmanager
-def lock(dest: Path) -> Iterator[None]:
-    """One process at a time makes `dest`; its parent must be there."""
+def lock(dest: Path, wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """One process at a time makes `dest`; its parent must be there.
+
+    `wait` is called first where another one is at it.
+    """
     with open(dest.parent / f".{dest.name}.lock", "w") as handle:  # freed by the kernel if we die
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
@@ -40,9 +47,12 @@ def publish(folder: Path, dest: Path) -> None:
         path.chmod(0o644)
         _fsync(path)
     _fsync(folder)
-    shutil.rmtree(dest, ignore_errors=True)
+    replaced = folder.with_name(f"{folder.name}-replaced")
+    if dest.exists():
+        os.rename(dest, replaced)  # whole, or gone: never half of it, which a kill would leave here
     os.rename(folder, dest)
     _fsync(dest.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def sha256(path: Path) -> str:

@@ -18,13 +18,13 @@ from engines.build.tensorfile import entries_of
 NAME = "build.json"
 
 
-def is_built(folder: Path, key: str) -> bool:
-    """Whether `folder` holds what this plan would lead to."""
+def key_of(folder: Path) -> str:
+    """The key of the plan that led to what `folder` holds. "": it's nothing of ours."""
     try:
         told = json.loads((folder / NAME).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(told, dict) and told.get("key") == key
+        return str(told["key"]) if told["builder"] and told["options"] else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from importlib import util
 from pathlib import Path
@@ -96,3 +97,47 @@ def test_what_isn_t_installed_is_told_with_what_to_do(
     wish = Wish("smol", "int4-awq", "fp8", 64, quantizer)
     with pytest.raises(BuildFailed, match=rf"bulkhead\[{missing}\]"):
         build(settings, wish, lambda _: None)
+
+
+def test_a_builder_that_says_much_is_not_held_up(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Warnings of a library fill more than a pipe takes."""
+    python_that("sys.stderr.write('w\\n' * 200_000)\nprint('{}')", tmp_path, monkeypatch)
+    build(settings, WISH, lambda _: None)
+
+
+def test_a_builder_that_is_killed_is_told_in_words(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as an exit code below 0."""
+    python_that("import os\nos.kill(os.getpid(), 9)", tmp_path, monkeypatch)
+    with pytest.raises(BuildFailed, match=r"was killed \(signal 9\): perhaps memory ran out"):
+        build(settings, WISH, lambda _: None)
+
+
+def test_the_builder_ends_with_who_follows_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends it, and its parent's end does: its stdin is a pipe from there."""
+    says = 'print(\'{"step": "layers", "done": %d, "of": 1}\' % os.getpid(), flush=True)'
+    python_that(f"import os\n{says}\nsys.stdin.read()", tmp_path, monkeypatch)
+    pids: list[int] = []
+
+    def interrupted(step: Step) -> None:
+        pids.append(step.done)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(settings, WISH, interrupted)
+    assert not Path(f"/proc/{pids[0]}").exists()
+
+
+def test_a_process_that_watches_its_parent_ends_with_it() -> None:
+    """At the end of its stdin."""
+    waits = (
+        "from engines.build.parent import end_with_parent as e; e(); import time; time.sleep(99)"
+    )
+    with subprocess.Popen([PYTHON, "-c", waits], stdin=subprocess.PIPE) as process:
+        pass  # closes it, and waits
+    assert process.returncode == 1
