@@ -63,7 +63,7 @@ def main() -> None:
     int4 = options.int4 or int4_folder(folder)
     began = time.monotonic()
     with ExitStack() as stack:
-        arms = _arms(stack, folder, int4, slots=32, ctx=16384)
+        arms = _arms(stack, folder, int4, slots=32, ctx=32 * 1024)
         for number in _rounds(options.rounds, began, BUDGET_S * 2 / 3):
             for cell in (*SHORT, PREFILL):
                 _turns(arms, cell, f"{number}", results)

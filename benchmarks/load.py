@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
             self._is_stream = value.startswith(b"text/event-stream")
 
     def on_body(self, body: bytes) -> None:
-        if self._is_stream and (events := body.count(b"\n\n") - body.count(KEEP_ALIVE)):
+        if self._is_stream and (events := body.count(b"\n\n") - _comments(body)):
             assert self._sample is not None
             self._sample.arrivals += [self._now] * events
         self._tail = (self._tail + body)[-TAIL_BYTES:]
@@ -239,6 +239,11 @@ async def ask(connection: Connection, request: bytes, patience_s: float) -> Samp
     except TimeoutError:
         connection.close()
         return Sample(began, ended=time.perf_counter(), error="no answer in time")
+
+
+def _comments(body: bytes) -> int:
+    """Signs of life among events: ours, and llama.cpp's empty ones."""
+    return body.count(KEEP_ALIVE) + body.count(b":\n\n")
 
 
 def _read_tail(sample: Sample, tail: bytes, is_stream: bool) -> None:
