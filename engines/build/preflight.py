@@ -6,13 +6,19 @@ Torch-free; reads headers, small tensors and JSON. Each fault says where it is, 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines.build.plan import GROUPS
+from engines.build.described import (
+    Fault,
+    agreement_faults,
+    quantization_faults,
+    rope_faults,
+)
 from engines.build.publish import sha256
 from engines.build.shape import Shape, UnsuitableModel, read_json, shape_of
 from engines.build.tensorfile import BadTensorFile, Entry, entries_of
@@ -25,17 +31,8 @@ FOLDED = (
     "mlp.up_proj",
 )
 FACTORED = ("self_attn.o_proj", "mlp.down_proj")
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong: the tensor, file or key, and the reason."""
-
-    where: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}"
+ENDS = {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
+BUFFERS = (".rotary_emb.inv_freq",)  # old files have them; everybody computes them anew
 
 
 def faults(folder: Path) -> list[Fault]:
@@ -51,20 +48,58 @@ def _faults(folder: Path) -> Iterator[Fault]:
     shape = shape_of(folder, quantised=True)
     entries = entries_of(folder)
     told = _quantization(folder)
-    yield from _config_faults(config, told, entries, shape)
+    yield from rope_faults(config, shape)
+    yield from agreement_faults(config, told)
+    if not told and any(entry.dtype == "U8" for entry in entries.values()):
+        yield Fault("hf_quant_config.json", "is missing, and weights are in 4 bits")
     yield from _ends(shape, entries)
-    yield from _quantization_faults(told, shape)
-    for index in range(shape.num_layers):
-        layer = Layer(f"model.layers.{index}.", shape, entries, told)
+    yield from quantization_faults(told, shape)
+    biased = _biased(config, shape)
+    layers = [
+        Layer(f"model.layers.{index}.", shape, entries, told, biased)
+        for index in range(shape.num_layers)
+    ]
+    for layer in layers:
         yield from layer.faults()
+    yield from _unread(entries, layers)
+    yield from _numbers(entries)
     yield from _damage(folder)
+
+
+def _biased(config: Mapping[str, Any], shape: Shape) -> frozenset[str]:
+    """The matrices whose bias is read: what the family says, and two keys of config.json."""
+    if shape.family == "qwen2":
+        return frozenset(FOLDED[:3])
+    attention = [name for name in shape.linears() if name.startswith("self_attn.")]
+    rest = [name for name in shape.linears() if name.startswith("mlp.")]
+    found = attention if config.get("attention_bias") else []
+    return frozenset(found + (rest if config.get("mlp_bias") else []))
+
+
+def _unread(entries: Mapping[str, Entry], layers: list[Layer]) -> Iterator[Fault]:
+    """What lies there and has no place in this model changes nothing, where it should."""
+    read = {name for layer in layers for name in layer.names()} | ENDS
+    for name in sorted(entries.keys() - read):
+        if not name.endswith(BUFFERS):
+            yield Fault(name, "has no place in this model, as config.json tells it: it is unread")
+
+
+def _numbers(entries: Mapping[str, Entry]) -> Iterator[Fault]:
+    for name, entry in entries.items():
+        if not entry.is_finite():
+            yield Fault(name, "holds a NaN or an infinity")
+        elif name.endswith(".pre_quant_scale") and not entry.read().all():
+            yield Fault(name, "is 0 somewhere: that input would be lost")
 
 
 def _damage(folder: Path) -> Iterator[Fault]:
     """Files that aren't those that were built, where build.json tells of them."""
     path = folder / "build.json"
-    told = read_json(path).get("files") if path.is_file() else None
-    for name, digest in (told or {}).items():
+    told = read_json(path).get("files", {}) if path.is_file() else {}
+    if not isinstance(told, dict):
+        yield Fault("build.json: files", "is no object of digests")
+        return
+    for name, digest in told.items():
         if not (folder / name).is_file():
             yield Fault(name, "is missing, and build.json tells of it")
         elif sha256(folder / name) != digest:
@@ -80,22 +115,6 @@ def _quantization(folder: Path) -> dict[str, Any]:
     return told
 
 
-def _config_faults(
-    config: Mapping[str, Any], told: Mapping[str, Any], entries: Mapping[str, Entry], shape: Shape
-) -> Iterator[Fault]:
-    if "rope_theta" not in config:
-        yield Fault(
-            "config.json: rope_theta",
-            "stands in rope_parameters only; TensorRT-LLM and transformers 4 would take 10000",
-        )
-    elif (nested := config.get("rope_parameters")) and nested.get("rope_theta") != shape.rope_theta:
-        yield Fault("config.json: rope_parameters", "says another rope_theta than the top level")
-    if told and not config.get("quantization_config"):
-        yield Fault("config.json: quantization_config", "is missing, hf_quant_config.json is there")
-    if not told and any(entry.dtype == "U8" for entry in entries.values()):
-        yield Fault("hf_quant_config.json", "is missing, and weights are in 4 bits")
-
-
 def _ends(shape: Shape, entries: Mapping[str, Entry]) -> Iterator[Fault]:
     vocab, hidden = shape.vocab_size, shape.hidden_size
     yield from _misshapen(entries, "model.embed_tokens.weight", (vocab, hidden), "BF16")
@@ -108,25 +127,6 @@ def _ends(shape: Shape, entries: Mapping[str, Entry]) -> Iterator[Fault]:
         )
 
 
-def _quantization_faults(told: Mapping[str, Any], shape: Shape) -> Iterator[Fault]:
-    algorithm, group = told.get("quant_algo"), told.get("group_size")
-    if algorithm is None:
-        return
-    where = "hf_quant_config.json"
-    if algorithm != "W4A16_AWQ":
-        yield Fault(f"{where}: quant_algo", f"{algorithm!r} is not read: only W4A16_AWQ is")
-    if group not in GROUPS:
-        yield Fault(f"{where}: group_size", f"{group!r}: TensorRT-LLM's kernels take 64 or 128")
-    else:
-        for name, (_, columns) in shape.linears().items():
-            if columns % group:
-                yield Fault(f"{where}: group_size", f"{group} doesn't divide {name}'s {columns}")
-    if told.get("has_zero_point"):
-        yield Fault(f"{where}: has_zero_point", "weights with a zero point are read as without")
-    if told.get("pre_quant_scale") is not True:
-        yield Fault(f"{where}: pre_quant_scale", "must be true: o_proj and down_proj have one")
-
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer's tensors."""
@@ -135,6 +135,20 @@ class Layer:
     shape: Shape
     entries: Mapping[str, Entry]
     told: Mapping[str, Any]
+    biased: frozenset[str]  # matrices that have one
+
+    def names(self) -> Iterator[str]:
+        """All that is read of it, or has a fault of its own where it isn't."""
+        for name in self.shape.norms():
+            yield f"{self.prefix}{name}.weight"
+        packed = ("weight_scale", "pre_quant_scale") if self.told.get("quant_algo") else ()
+        for name in self.shape.linears():
+            biases = ("bias",) if name in self.biased else ()
+            yield from (f"{self.prefix}{name}.{part}" for part in ("weight", *biases, *packed))
+        yield from map(self._kv_scale, ("k", "v"))
+
+    def _kv_scale(self, part: str) -> str:
+        return f"{self.prefix}self_attn.{part}_proj.{part}_scale"
 
     def faults(self) -> Iterator[Fault]:
         """Everything that is wrong with it."""
@@ -146,6 +160,9 @@ class Layer:
             else:
                 weight = f"{self.prefix}{name}.weight"
                 yield from _misshapen(self.entries, weight, (rows, columns), "BF16")
+        for name in sorted(self.biased):
+            rows, _ = self.shape.linears()[name]
+            yield from _misshapen(self.entries, f"{self.prefix}{name}.bias", (rows,), "BF16")
         if self.told.get("quant_algo"):
             yield from self._factors()
         yield from self._kv_scales()
@@ -185,10 +202,12 @@ class Layer:
     def _kv_scales(self) -> Iterator[Fault]:
         wants = self.told.get("kv_cache_quant_algo") == "FP8"
         for part in ("k", "v"):
-            name = f"{self.prefix}self_attn.{part}_proj.{part}_scale"
+            name = self._kv_scale(part)
             entry = self.entries.get(name)
-            if entry is None:
-                continue  # ModelOpt's "cast" mode stores none: scale 1
+            if entry is None:  # ModelOpt's "cast" mode stores none at all: scale 1
+                if any(other.endswith((".k_scale", ".v_scale")) for other in self.entries):
+                    yield Fault(name, "is missing, and others are there: all of them, or none")
+                continue
             if not wants:
                 yield Fault(name, "is there, but kv_cache_quant_algo isn't FP8: it would be unread")
                 continue
@@ -196,7 +215,9 @@ class Layer:
                 yield Fault(name, f"is {entry.dtype} {entry.shape} instead of one F32 number")
                 continue
             scale = float(entry.read().item())
-            if not 0 < scale <= 1:
+            if not 0 < scale < math.inf:
+                yield Fault(name, f"is {scale:g} instead of a number above 0")
+            elif scale > 1:
                 yield Fault(
                     name,
                     f"says that {part.upper()} reaches {448 * scale:.0f}; TensorRT-LLM stores FP8 "

@@ -6,8 +6,9 @@ Torch-free, so that the check of an artefact may use it too. Every fault is an U
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in a file. Raises UnsuitableModel."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnsuitableModel(f"cannot read {path}: {error}") from error
     if not isinstance(value, dict):
         raise UnsuitableModel(f"{path} holds no JSON object")
@@ -90,14 +91,19 @@ def read_json(path: Path) -> dict[str, Any]:
 def shape_of(folder: Path, *, quantised: bool = False) -> Shape:
     """The shape of the model in a folder, which may be `quantised`. Raises UnsuitableModel."""
     config = read_json(folder / "config.json")
+    for key in ("rope_scaling", "rope_parameters"):
+        if not isinstance(config.get(key) or {}, dict):
+            raise UnsuitableModel(f"{folder}/config.json: {key} is no object")
     _refuse_others(config)
     if not quantised and (method := config.get("quantization_config")) is not None:
         kind = method.get("quant_method") if isinstance(method, dict) else method
         raise UnsuitableModel(f"{folder} is quantised already ({kind}); name what it was made of")
     try:
-        return _shape(config)
-    except (KeyError, TypeError, ValueError) as error:
+        shape = _shape(config)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise UnsuitableModel(f"{folder}/config.json: missing or malformed {error}") from error
+    _refuse_impossible(folder, shape)
+    return shape
 
 
 def _shape(config: Mapping[str, Any]) -> Shape:
@@ -120,18 +126,34 @@ def _shape(config: Mapping[str, Any]) -> Shape:
     )
 
 
+def _refuse_impossible(folder: Path, shape: Shape) -> None:
+    for name, value in asdict(shape).items():
+        if isinstance(value, int | float) and not 0 < value < math.inf and value is not False:
+            raise UnsuitableModel(f"{folder}/config.json: {name} is {value}")
+    if shape.num_heads % shape.num_kv_heads or shape.head_dim % 2:
+        raise UnsuitableModel(
+            f"{folder}/config.json: {shape.num_heads} heads of {shape.head_dim} and "
+            f"{shape.num_kv_heads} of K and V don't fit together"
+        )
+
+
 def rope_theta(config: Mapping[str, Any]) -> float:
     """transformers 4 writes it at top level, transformers 5 inside rope_parameters."""
     nested = config.get("rope_parameters") or {}
     return float(config["rope_theta"] if "rope_theta" in config else nested["rope_theta"])
 
 
-def rope_scaling(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is done to the frequencies, under transformers 4's names; {}: nothing."""
-    given = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+def scaling_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What `rope_scaling` or `rope_parameters` does to the frequencies; {}: nothing."""
+    given = dict(told)
     kind = given.pop("rope_type", given.pop("type", "default"))
     given.pop("rope_theta", None)
     return {} if kind == "default" else {"rope_type": kind, **given}
+
+
+def rope_scaling(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What is done to the frequencies, under transformers 4's names; {}: nothing."""
+    return scaling_of(config.get("rope_scaling") or config.get("rope_parameters") or {})
 
 
 def _refuse_others(config: Mapping[str, Any]) -> None:

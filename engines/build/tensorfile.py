@@ -18,6 +18,13 @@ from numpy.typing import NDArray
 SIZES: Mapping[str, int] = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1}  # bytes an element
 LONGEST_HEADER = 100_000_000  # bytes, as in the safetensors library
 ALIGNMENT = 8
+PIECE = 1 << 22  # bytes that are looked at together
+# The bits that are all 1 in a NaN and in an infinity.
+EXPONENTS: Mapping[str, tuple[str, int]] = {
+    "BF16": ("<u2", 0x7F80),
+    "F16": ("<u2", 0x7C00),
+    "F32": ("<u4", 0x7F800000),
+}
 
 
 class BadTensorFile(Exception):
@@ -47,15 +54,30 @@ class Entry:
         kinds = {"F16": np.float16, "F32": np.float32, "U8": np.uint8}
         return np.frombuffer(content, kinds[self.dtype]).reshape(self.shape)
 
+    def is_finite(self) -> bool:
+        """Whether it has neither a NaN nor an infinity. Read in pieces: it may be large."""
+        if self.dtype not in EXPONENTS or not self.size:
+            return True
+        kind, bits = EXPONENTS[self.dtype]
+        content = np.memmap(self.path, np.uint8, "r", self.start, (self.size,))
+        for at in range(0, self.size, PIECE):
+            numbers = content[at : at + PIECE].view(kind)
+            if (numbers & bits == bits).any():
+                return False
+        return True
+
 
 def entries_of(folder: Path) -> dict[str, Entry]:
     """All tensors of a folder's files by name. Raises BadTensorFile; there may be none."""
     found: dict[str, Entry] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
-            found |= _entries(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BadTensorFile(f"cannot read {path}: {error!r}") from error
+            entries = _entries(path)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise BadTensorFile(f"cannot read {path}: {error}") from error
+        for name in found.keys() & entries.keys():
+            raise BadTensorFile(f"{name!r} is in {found[name].path.name} and in {path.name}")
+        found |= entries
     return found
 
 
@@ -66,6 +88,8 @@ def _entries(path: Path) -> dict[str, Entry]:
         if length < 8 or size > min(LONGEST_HEADER, length - 8):
             raise ValueError("the file is cut off, or no safetensors")
         header = json.loads(file.read(size))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
     header.pop("__metadata__", None)
     return {name: _entry(path, name, told, 8 + size, length) for name, told in header.items()}
 
@@ -73,6 +97,8 @@ def _entries(path: Path) -> dict[str, Entry]:
 def _entry(path: Path, name: str, told: Mapping[str, Any], body: int, length: int) -> Entry:
     start, stop = told["data_offsets"]
     shape = tuple(int(side) for side in told["shape"])
+    if not all(type(number) is int for number in (start, stop, *told["shape"])):
+        raise ValueError(f"tensor {name!r}: its place and shape are no whole numbers")
     if not 0 <= start <= stop <= length - body:
         raise ValueError(f"tensor {name!r} lies outside the file, which is cut off")
     if stop - start != math.prod(shape) * SIZES.get(told["dtype"], 0) and told["dtype"] in SIZES:

@@ -48,7 +48,12 @@ class Weights:
         except (OSError, SafetensorError) as error:
             self._stack.close()
             raise UnsuitableModel(f"cannot read the weights in {self._folder}: {error}") from error
-        self._file_of = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - not iterable itself
+        for file in files:
+            for name in file.keys():  # noqa: SIM118 - not iterable itself
+                if name in self._file_of:
+                    self._stack.close()
+                    raise UnsuitableModel(f"{self._folder} has {name!r} in two of its files")
+                self._file_of[name] = file
         return self
 
     def __exit__(

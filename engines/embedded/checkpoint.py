@@ -33,6 +33,9 @@ DTYPES: Mapping[str, type[np.generic]] = {
     "I8": np.int8,
 }
 FLOATS = ("BF16", "F16", "F32")
+# Their inputs' factors have no norm before them that could take them.
+UNFOLDED = (".o_proj", ".down_proj")
+READING = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 LONGEST_HEADER = 100_000_000  # bytes, as in the safetensors library
 
 Array = NDArray[Any]
@@ -69,9 +72,12 @@ class Checkpoint:
         self._tensors: dict[str, Tensor] = {}
         for path in weight_files(folder):
             try:
-                self._tensors |= _tensors_of(path)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                found = _tensors_of(path)
+            except READING as error:
                 raise UnsupportedError(f"cannot read the weights in {path}: {error!r}") from error
+            for name in self._tensors.keys() & found.keys():
+                raise UnsupportedError(f"{name!r} is in {path} and in another file beside it")
+            self._tensors |= found
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -100,6 +106,8 @@ class Checkpoint:
         if columns % group or rows % 2:
             raise UnsupportedError(f"{name!r}: {rows} x {columns} in groups of {group}")
         factors = f"{name}.pre_quant_scale"
+        if self.quantization.has_factors and name.endswith(UNFOLDED) and factors not in self:
+            raise UnsupportedError(f"the checkpoint has no tensor {factors!r}")
         return Int4(
             nibbles=self.tensor(f"{name}.weight", (rows // 2, columns), ["U8"]).data,
             scales=self.tensor(f"{name}.weight_scale", (rows, columns // group)).float32,

@@ -23,6 +23,7 @@ class Quantization:
     group_size: int  # inputs that share a scale
     kv_cache: str  # "FP8" or ""
     excluded: tuple[str, ...]
+    has_factors: bool = False  # of the inputs that no norm stands before
 
     @classmethod
     def of_folder(cls, folder: Path) -> Quantization | None:
@@ -47,4 +48,5 @@ class Quantization:
         group_size = int(told["group_size"]) if weights else 0
         if weights and group_size not in GROUPS:
             raise UnsupportedError(f"group_size {group_size} is not served: only {GROUPS} are")
-        return cls(weights, group_size, kv_cache, tuple(told.get("exclude_modules") or ()))
+        excluded = tuple(told.get("exclude_modules") or ())
+        return cls(weights, group_size, kv_cache, excluded, told.get("pre_quant_scale") is True)

@@ -148,7 +148,7 @@ def test_weights_in_4_bits_are_what_they_stand_for(tmp_path: Path) -> None:
     assert found.factors is not None
     assert found.factors[0] == 0.5
     assert Checkpoint(folder).quantization == Quantization(
-        "W4A16_AWQ", 64, "FP8", ("lm_head", "model.embed_tokens")
+        "W4A16_AWQ", 64, "FP8", ("lm_head", "model.embed_tokens"), True
     )
 
 
@@ -195,3 +195,38 @@ def test_positive_numbers_are_just_that(tmp_path: Path) -> None:
     for name in "bc":
         with pytest.raises(UnsupportedError, match="not one positive number"):
             checkpoint.positive_numbers([name])
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
+    """Which of them is meant nobody knows."""
+    save(tmp_path, a=torch.ones(2))
+    save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(UnsupportedError, match=r"'a' is in .*other.safetensors and in another"):
+        Checkpoint(tmp_path)
+
+
+def test_factors_that_were_promised_are_needed(tmp_path: Path) -> None:
+    """Without them the answers would be others: no norm stands before these two."""
+    for name in ("o_proj", "down_proj", "up_proj"):
+        save(
+            tmp_path,
+            **{
+                f"m.{name}.weight": torch.zeros(3, 64, dtype=torch.uint8),
+                f"m.{name}.weight_scale": torch.ones(6, 1),
+            },
+        )
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps(AWQ))
+        if name == "up_proj":
+            assert isinstance(Checkpoint(tmp_path).matrix(f"m.{name}", 6, 64), Int4)
+        else:
+            with pytest.raises(UnsupportedError, match=f"no tensor 'm.{name}.pre_quant_scale'"):
+                Checkpoint(tmp_path).matrix(f"m.{name}", 6, 64)
+
+
+def test_a_header_of_any_kind_is_refused_as_such(tmp_path: Path) -> None:
+    """Not with a traceback."""
+    for header in (b'"text"', b"[" * 9000):
+        content = len(header).to_bytes(8, "little") + header + bytes(8)
+        (tmp_path / "model.safetensors").write_bytes(content)
+        with pytest.raises(UnsupportedError, match="cannot read the weights"):
+            Checkpoint(tmp_path)

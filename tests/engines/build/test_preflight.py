@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engines.build.preflight import faults, main
-from tests.engines.build.tiny import built, model, text
+from tests.engines.build.tiny import MODELS, built, model, text
 
 Tensors = dict[str, torch.Tensor]
 LAYER = "model.layers.1."
@@ -106,6 +107,46 @@ TENSOR_FAULTS: dict[str, tuple[Callable[[Tensors], Any], str, str]] = {
         "lm_head.weight",
         "tie_word_embeddings is true",
     ),
+    "a NaN among scales": (
+        lambda t: t[f"{LAYER}mlp.up_proj.weight_scale"].view(-1)[5:6].fill_(math.nan),
+        f"{LAYER}mlp.up_proj.weight_scale",
+        "holds a NaN or an infinity",
+    ),
+    "an infinite embedding": (
+        lambda t: t["model.embed_tokens.weight"][299, 63:].fill_(-math.inf),
+        "model.embed_tokens.weight",
+        "holds a NaN or an infinity",
+    ),
+    "a factor of 0": (
+        lambda t: t[f"{LAYER}mlp.down_proj.pre_quant_scale"][7:8].fill_(0),
+        f"{LAYER}mlp.down_proj.pre_quant_scale",
+        "is 0 somewhere",
+    ),
+    "K's scale alone": (
+        lambda t: t.pop(f"{ATTENTION}v_proj.v_scale"),
+        f"{ATTENTION}v_proj.v_scale",
+        "all of them, or none",
+    ),
+    "a scale below 0": (
+        lambda t: t.update({f"{ATTENTION}v_proj.v_scale": torch.tensor(-0.5)}),
+        f"{ATTENTION}v_proj.v_scale",
+        "is -0.5 instead of a number above 0",
+    ),
+    "a bias that Llama has none of": (
+        lambda t: t.update({f"{ATTENTION}q_proj.bias": torch.zeros(64).bfloat16()}),
+        f"{ATTENTION}q_proj.bias",
+        "has no place in this model",
+    ),
+    "a zero point's tensor": (
+        lambda t: t.update({f"{ATTENTION}q_proj.weight_zero_point": torch.zeros(64, 1)}),
+        f"{ATTENTION}q_proj.weight_zero_point",
+        "has no place in this model",
+    ),
+    "a layer too many": (
+        lambda t: t.update({"model.layers.3.input_layernorm.weight": torch.ones(64).bfloat16()}),
+        "model.layers.3.input_layernorm.weight",
+        "has no place in this model",
+    ),
     "a scale that is none": (
         lambda t: t.update({f"{ATTENTION}v_proj.v_scale": torch.zeros(2)}),
         f"{ATTENTION}v_proj.v_scale",
@@ -174,6 +215,67 @@ JSON_FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], Any], str]] = {
         lambda c: c["quantization"].update(kv_cache_quant_algo=None),
         "isn't FP8: it would be unread",
     ),
+    "a group that is no whole number": (
+        "hf_quant_config.json",
+        lambda c: c["quantization"].update(group_size=64.0),
+        "64.0: TensorRT-LLM's kernels take 64 or 128",
+    ),
+    "another cache": (
+        "hf_quant_config.json",
+        lambda c: c["quantization"].update(kv_cache_quant_algo="NVFP4"),
+        "'NVFP4' is not read: only FP8 is",
+    ),
+    "a head in 4 bits": (
+        "hf_quant_config.json",
+        lambda c: c["quantization"].update(exclude_modules=[]),
+        "lacks lm_head",
+    ),
+    "a layer that isn't in 4 bits": (
+        "hf_quant_config.json",
+        lambda c: c["quantization"]["exclude_modules"].append("*layers.2.mlp*"),
+        "names model.layers.2.mlp.gate_proj",
+    ),
+    "two algorithms": (
+        "config.json",
+        lambda c: c["quantization_config"].update(quant_algo="FP8"),
+        "says quant_algo 'FP8'",
+    ),
+    "a cache that one file says": (
+        "config.json",
+        lambda c: c.update(quantization_config=["W4A16_AWQ"]),
+        "is no object",
+    ),
+    "rope scaling nested only": (
+        "config.json",
+        lambda c: c["rope_parameters"].update(rope_type="llama3", factor=8.0),
+        "isn't what rope_parameters says",
+    ),
+    "rope scaling that is none": (
+        "config.json",
+        lambda c: c.update(rope_scaling="llama3"),
+        "rope_scaling is no object",
+    ),
+    "no heads": (
+        "config.json",
+        lambda c: c.update(num_attention_heads=0, head_dim=None),
+        "config.json",
+    ),
+    "endless layers": (
+        "config.json",
+        lambda c: c.update(num_hidden_layers=math.inf),
+        "missing or malformed",
+    ),
+    "an eps below 0": ("config.json", lambda c: c.update(rms_norm_eps=-1e-5), "rms_norm_eps is"),
+    "fewer layers": (
+        "config.json",
+        lambda c: c.update(num_hidden_layers=2),
+        "model.layers.2.input_layernorm.weight: has no place",
+    ),
+    "digests that are none": (
+        "build.json",
+        lambda c: c.update(files=["config.json"]),
+        "files: is no object",
+    ),
     "no algorithm at all": (
         "hf_quant_config.json",
         lambda c: c["quantization"].pop("quant_algo"),
@@ -226,3 +328,47 @@ def test_damaged_and_missing_files_are_found(artefact: Path) -> None:
     }
     (artefact / "build.json").unlink()
     assert faults(artefact) == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("options", [{"weights": "bf16"}, {"kv": "bf16"}], ids=str)
+def test_no_good_one_is_refused(name: str, options: dict[str, str], tmp_path: Path) -> None:
+    """Of any family; nor one with scales below 0, which are legal, or without KV scales."""
+    built(model(name, tmp_path / "source"), tmp_path / "out", text(tmp_path), **options)
+    assert faults(tmp_path / "out") == []
+
+
+def test_scales_may_be_negative_and_kv_scales_may_be_absent(artefact: Path) -> None:
+    """ModelOpt's "cast" mode stores none; a scale and its nibbles may both change signs."""
+
+    def change(tensors: Tensors) -> None:
+        tensors[f"{LAYER}mlp.up_proj.weight_scale"].neg_()
+        for name in [name for name in tensors if name.endswith(("k_scale", "v_scale"))]:
+            del tensors[name]
+
+    change_tensors(artefact, change)
+    (artefact / "build.json").unlink()
+    assert faults(artefact) == []
+
+
+def test_a_tensor_in_two_files_is_found(artefact: Path) -> None:
+    """Who reads them all takes either."""
+    save_file({"model.norm.weight": torch.ones(64).bfloat16()}, artefact / "z.safetensors")
+    (fault,) = faults(artefact)
+    assert "'model.norm.weight' is in model.safetensors and in z.safetensors" in fault.reason
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b'"text"', b"[]", b"[" * 9000, b'{"a": 3}', b"{"]
+    + [
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": %s}}' % at
+        for at in (b"[0.0, 4]", b"3")
+    ],
+)
+def test_a_header_that_is_none_is_one_fault(artefact: Path, header: bytes) -> None:
+    """Whatever stands there."""
+    content = len(header).to_bytes(8, "little") + header + bytes(8)
+    (artefact / "model.safetensors").write_bytes(content)
+    (fault,) = faults(artefact)
+    assert "cannot read" in str(fault)
