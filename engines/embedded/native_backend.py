@@ -55,7 +55,9 @@ def weights_of(folder: Path, model: ModelConfig, engine: EngineConfig) -> Packed
     if found is not None and found.header.sources == stamps:
         return found
     fresh = revision(folder)
-    if found is not None and found.header.revision == fresh:  # copied, or touched
+    if found is not None and found.header.revision != fresh:
+        found = None
+    if found is not None:  # copied, or touched: only its header is out of date
         fill = packed.again(found)
     else:
         checkpoint = Checkpoint(folder)
@@ -69,6 +71,8 @@ def weights_of(folder: Path, model: ModelConfig, engine: EngineConfig) -> Packed
     try:
         return packed.write(place, form, fresh, stamps, fill)
     except OSError as error:
+        if found is not None:
+            return found  # where nobody may write, as in an image: hashed at each start
         log.warning("packed_in_memory", path=str(place), error=str(error))
         return packed.in_memory(form, fresh, stamps, fill)
 

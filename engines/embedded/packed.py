@@ -7,11 +7,12 @@ the arrays isn't summed at a start, which reads only what it needs.
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import hashlib
 import json
 import os
 import secrets
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -26,10 +27,9 @@ from engines.embedded.mapped import mapped
 MAGIC = b"bulkhead packed\n"
 TRAILER = len(MAGIC) + 8 + hashlib.sha256().digest_size  # bytes: magic, header's length, its digest
 ALIGNMENT = 4096  # of an array in the file
-ABANDONED_S = 3600.0  # age of an unfinished file whose writer is surely gone
 
 Array = NDArray[Any]
-Stamp = list[Any]  # of a source: name, size, modification time in ns, inode
+Stamp = list[Any]  # of a source: name, size, inode, times of modification and of change in ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,8 @@ Fill = Callable[[Writer], None]
 def stamps(files: list[Path]) -> list[Stamp]:
     """What changes when one of these files does."""
     found = [(file.name, file.stat()) for file in files]
-    return [[name, stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in found]
+    # Archives set a file's modification time, and its inode is soon another's; nobody sets ctime.
+    return [[name, at.st_size, at.st_ino, at.st_mtime_ns, at.st_ctime_ns] for name, at in found]
 
 
 def read(path: Path, layout: str) -> Packed | None:
@@ -112,9 +113,11 @@ def write(path: Path, layout: str, revision: str, sources: list[Stamp], fill: Fi
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(unfinished, "xb") as file:
+            with suppress(OSError):  # a file system without locks: then nobody removes it
+                fcntl.flock(file, fcntl.LOCK_EX)  # as long as its writer lives
             _write_all(file, layout, revision, sources, fill)
             os.fsync(file.fileno())  # or a crash could leave a whole header over holes
-        unfinished.replace(path)
+            unfinished.replace(path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
@@ -169,8 +172,8 @@ def _digest(told: bytes) -> bytes:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """What a killed process left half written."""
-    for file in path.parent.glob(f".{path.name}.*"):
-        with suppress(OSError):
-            if time.time() - file.stat().st_mtime > ABANDONED_S:
-                file.unlink()
+    """What killed writers left half written: files that nobody has locked."""
+    for unfinished in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        with suppress(OSError), open(unfinished, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unfinished.unlink()

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from engines.embedded import native_backend, packed
+from engines.embedded.checkpoint import sources
 from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
 from engines.embedded.native_backend import weights_of
 from engines.embedded.packed import Packed, Writer
@@ -100,6 +100,17 @@ def test_a_changed_model_is_packed_anew(folder: Path, file: str) -> None:
     assert not same(first, second)
 
 
+def test_other_weights_that_look_the_same_from_outside_are_packed_anew(folder: Path) -> None:
+    """An archive sets the same time on each release's file, which may get the old one's inode."""
+    first, _ = pack(folder)
+    was = (folder / "model.safetensors").stat()
+    change_weights(folder)
+    os.utime(folder / "model.safetensors", ns=(was.st_atime_ns, was.st_mtime_ns))
+    second, told = pack(folder)
+    assert told == ["packing_weights"]
+    assert second.header.revision != first.header.revision
+
+
 def test_a_model_that_was_only_touched_or_copied_is_not_packed_anew(folder: Path) -> None:
     """Its content is looked at once, and its new stamps are written down."""
     first, _ = pack(folder)
@@ -177,6 +188,23 @@ def test_where_nothing_can_be_written_they_lie_in_memory(folder: Path) -> None:
     assert same(found, kept)
 
 
+def test_a_copy_where_nothing_can_be_written_is_mapped_as_it_is(tmp_path: Path) -> None:
+    """As in a container's image: not copied into each host's own memory."""
+    (folder := tmp_path / ("m" * 210)).mkdir()
+    tiny_model(folder, "llama")
+    pack(folder)
+    place = native_backend._place(
+        folder, EngineConfig(packed_folder=str(tmp_path), lm_head="bfloat16")
+    )
+    assert len(place.name) < 255 < len(place.name) + 10, "an unfinished one has too long a name"
+    shutil.copy(folder / "native-bfloat16.packed", place)
+    os.utime(folder / "model.safetensors", ns=(1, 1))
+    found, told = pack(folder, packed_folder=str(tmp_path))
+    assert told == []
+    assert any(str(place) in line for line in Path("/proc/self/maps").read_text().splitlines())
+    assert found.header.sources != packed.stamps(sources(folder))
+
+
 def test_they_can_be_kept_elsewhere(folder: Path, tmp_path: Path) -> None:
     """A model's folder may be one that nobody writes to; models of one name don't meet."""
     cache = tmp_path / "cache"
@@ -205,14 +233,24 @@ def test_weights_that_change_while_they_are_packed_are_refused(
     assert not list(folder.glob("*packed*"))
 
 
-def test_what_a_killed_writer_left_is_removed(folder: Path) -> None:
-    """Once nobody can be writing it any more."""
-    names = [".native-bfloat16.packed.old", ".native-bfloat16.packed.young"]
-    for name in names:
-        (folder / name).write_bytes(b"half")
-    os.utime(folder / names[0], times=(0, time.time() - 2 * packed.ABANDONED_S))
-    pack(folder)
-    assert [file.name for file in folder.glob(".native*")] == [names[1]]
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    """At the next start already: later ones find the weights, and would never look for it."""
+    path = tmp_path / "model [4 bits].packed"
+    (tmp_path / f".{path.name}.dead").write_bytes(b"half")
+    packed.write(path, "1", "r", [], lambda writer: writer.add("a", np.zeros(4)))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_two_writers_leave_each_other_alone(tmp_path: Path) -> None:
+    """One that still writes isn't taken for a dead one; whoever is last stays."""
+    path = tmp_path / "weights"
+
+    def fill(writer: Writer) -> None:
+        packed.write(path, "1", "inner", [], lambda other: other.add("a", np.zeros(4)))
+        writer.add("a", np.ones(4))
+
+    assert packed.write(path, "1", "outer", [], fill).header.revision == "outer"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 KILLED = """
