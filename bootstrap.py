@@ -101,7 +101,7 @@ def step(line):
         return "unpacking %d packages, which takes the longest" % (line.count(",") + 1)
     line = line.strip()
     if line.startswith(COMPILING):
-        return "compiling the native kernels"
+        return "compiling the native kernels, which takes a minute or two"
     if line.startswith("Downloading ") and ".metadata" not in line:
         file, _, size = line[len("Downloading ") :].partition(" (")
         parts = file.split("/")[-1].split("-")  # NAME-VERSION-… of a wheel

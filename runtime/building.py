@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import MsgspecError, Struct, json
 
 from engines.build.sources import SOURCES
+from engines.extras import how_to_install
 from runtime import weights
 from runtime.settings import Settings, environment
 
@@ -49,9 +50,9 @@ class Step(Struct):
 def build(settings: Settings, wish: Wish, tell: Callable[[Step], None]) -> Path:
     """The artefact's folder, built or there already. Raises BuildFailed or WeightsUnavailable."""
     if find_spec("torch") is None:
-        raise BuildFailed("building needs torch, which isn't here: pip install 'bulkhead[torch]'")
+        raise BuildFailed(f"building needs torch, which isn't here: {how_to_install('torch')}")
     if wish.quantizer == "modelopt" and find_spec("modelopt") is None:
-        raise BuildFailed("ModelOpt isn't here: pip install 'bulkhead[modelopt]'")
+        raise BuildFailed(f"ModelOpt isn't here: {how_to_install('modelopt')}")
     source = source_folder(settings, wish.model)
     out = (wish.out or settings.state_dir / "models" / name_of(wish)).absolute()
     for step in _run(_command(wish, source, out)):

@@ -80,7 +80,10 @@ def test_no_network_for_the_weights(tmp_path: Path) -> None:
         ("  Downloading torch-2.9.0.whl.metadata (30 kB)", ""),
         ("Installing collected packages: a, b, c", "unpacking 3 packages, which takes the longest"),
         ("  Installing collected packages: ninja, cmake", ""),
-        ("  *** Building project with Ninja...", "compiling the native kernels"),
+        (
+            "  *** Building project with Ninja...",
+            "compiling the native kernels, which takes a minute or two",
+        ),
         ("Requirement already satisfied: a", ""),
     ],
 )

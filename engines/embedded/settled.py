@@ -14,13 +14,14 @@ from typing import Any
 from engines.embedded.config import AUTO, EngineConfig, ModelConfig, UnsupportedError
 from engines.embedded.cores import num_threads
 from engines.embedded.quantization import Quantization
+from engines.extras import how_to_install
 from engines.kernels import native
 
 NOT_BUILT = (
     "the native kernels aren't built here: install a C++ compiler and Bulkhead anew (in a source "
     "tree: make native)"
 )
-NO_TORCH = "torch isn't installed here: pip install 'bulkhead[torch]'"
+NO_TORCH = f"torch isn't installed here: {how_to_install('torch')}"
 
 
 def settled_options(options: Mapping[str, Any], folder: Path) -> EngineConfig:

@@ -91,7 +91,9 @@ class AdminThread:
         admin = self._settings.file.admin
         with ExitStack() as stack:
             stack.enter_context(state.own(self._settings.state_dir, "admin"))
-            sock = stack.enter_context(bind(admin.host, admin.port, option="--admin-port"))
+            sock = stack.enter_context(
+                bind(admin.host, admin.port, option="--admin-port or BULKHEAD_ADMIN_PORT")
+            )
             listen(sock)
             self._held = stack.pop_all()
         return sock

@@ -78,7 +78,7 @@ def store(patient: Patient) -> Iterator[Finding]:
         says = ", ".join(step.says for step in steps)
         yield warning("store", f"{path} is migrated at the next start: {says}", "have a backup")
     else:
-        yield ok("store", f"{path}, {records} records")
+        yield ok("store", f"{path}, {records} record{'s' * (records != 1)}")
 
 
 def clock_and_store(patient: Patient, now: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from engines.api import EngineError
+from engines.extras import how_to_install
 from engines.kernels import native
 from engines.registry import facts
 from gateway.clock import SYSTEM_CLOCK, Clock
@@ -87,12 +88,12 @@ def torch(patient: Patient) -> Iterator[Finding]:
     try:
         found = metadata.version("torch")
     except metadata.PackageNotFoundError:
-        yield error("torch", "not installed", "pip install 'bulkhead[torch]'")
+        yield error("torch", "not installed", how_to_install("torch"))
         return
     if found.partition("+")[0] == wanted:
         yield ok("torch", found)
     else:
-        yield warning("torch", f"{found}; tested is {wanted}", "pip install 'bulkhead[torch]'")
+        yield warning("torch", f"{found}; tested is {wanted}", how_to_install("torch"))
 
 
 def embedded_models(patient: Patient) -> list[ModelSettings]:

@@ -25,7 +25,7 @@ class PortInUse(Exception):
     """The address can't be listened on; the message says why, and what to do."""
 
 
-def bind(host: str, port: int, option: str = "--port") -> socket.socket:
+def bind(host: str, port: int, option: str = "--port or BULKHEAD_PORT") -> socket.socket:
     """Take the address. Nobody else can listen there, and nobody is heard before `listen`.
 
     Raises PortInUse.
@@ -122,7 +122,7 @@ def _bound(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _told(host: str, port: int, fault: OSError, option: str = "--port") -> str:
+def _told(host: str, port: int, fault: OSError, option: str = "--port or BULKHEAD_PORT") -> str:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if isinstance(fault, socket.gaierror):
         return f"{where} can't be listened on ({fault.strerror}); correct --host"

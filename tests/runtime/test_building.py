@@ -95,8 +95,9 @@ def test_what_isn_t_installed_is_told_with_what_to_do(
 
     monkeypatch.setattr(building, "find_spec", find)
     wish = Wish("smol", "int4-awq", "fp8", 64, quantizer)
-    with pytest.raises(BuildFailed, match=rf"bulkhead\[{missing}\]"):
+    with pytest.raises(BuildFailed, match=rf"bulkhead\[{missing}\]") as told:
         build(settings, wish, lambda _: None)
+    assert f"{sys.executable} -m pip" in str(told.value), "the pip on the PATH may be another's"
 
 
 def test_a_builder_that_says_much_is_not_held_up(

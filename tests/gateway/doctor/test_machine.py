@@ -98,7 +98,7 @@ def test_torch_matters_where_it_is_used(tmp_path: Path, monkeypatch: pytest.Monk
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    one(machine.torch(using), "error")
+    assert "-m pip install 'bulkhead[torch]'" in one(machine.torch(using), "error").todo
 
 
 def test_cpu_features(tmp_path: Path) -> None:
