@@ -80,7 +80,12 @@ def source_folder(settings: Settings, model: str) -> Path:
 def name_of(wish: Wish) -> str:
     """What an artefact is called where nobody says."""
     group = f"-g{wish.group}" if wish.weights != "bf16" else ""
-    return f"{Path(wish.model).name}-{wish.weights}{group}-{wish.kv}-kv"
+    return f"{called(wish.model)}-{wish.weights}{group}-{wish.kv}-kv"
+
+
+def called(model: str) -> str:
+    """An id, or the name of a folder, however it was written."""
+    return Path(model).name if Path(model).name not in ("", "..") else Path(model).resolve().name
 
 
 def _command(wish: Wish, source: Path, out: Path) -> list[str]:

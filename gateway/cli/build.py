@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from engines.build.preflight import faults
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import model_ids
-from gateway.cli.options import Exit, Places, peek, places
-from runtime.building import Step, Wish, build as build_artefact
+from gateway.cli.options import Exit, Places, peek, places, regular_file
+from runtime.building import Step, Wish, build as build_artefact, called
 
 LINE_EVERY = 5  # layers, where no bar can be drawn
 
@@ -48,6 +48,7 @@ LINE_EVERY = 5  # layers, where no bar can be drawn
 @click.option(
     "--calibration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=regular_file,
     help="Text like what will be asked: .jsonl with `text` or `messages` a line, or plain.",
 )
 @click.option(
@@ -88,6 +89,8 @@ def build(  # noqa: PLR0913 - one argument an option
     layout (Llama, Qwen2, Qwen3). A build that was interrupted goes on where it was.
     """
     if checked is not None:
+        if model is not None:
+            raise click.UsageError("either a MODEL to build, or --check a folder")
         look_over(checked, as_json)
         return
     if model is None:
@@ -172,7 +175,7 @@ def config_lines(wish: Wish, folder: Path) -> str:
     """The model's table. A JSON string is a TOML string too."""
     lines = [
         "[[models]]",
-        f"id = {json.dumps(Path(wish.model).name)}",
+        f"id = {json.dumps(called(wish.model))}",
         'engine = "embedded"',
         f"path = {json.dumps(str(folder), ensure_ascii=False)}",
     ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import ValidationError, convert
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
@@ -19,13 +20,15 @@ from engines.build.sources import SOURCES
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import host_model_ids
 from gateway.cli.evaluated import Price, document, tables
-from gateway.cli.options import Declined, Places, locate, peek, places
+from gateway.cli.options import Declined, Places, locate, peek, places, regular_file
 from gateway.evaluation.artefacts import relatives
 from gateway.evaluation.child import Follow, Job, evaluate
 from runtime import weights
+from runtime.config.kinds import Currency
 from runtime.node.machine import memory_for_hosts
 from runtime.settings import environment
 
+HIGHEST = 10**9  # an hour
 ENGINE, CURRENCY = "embedded", "USD"  # of a folder that no configuration says more of
 STAGES = {
     "loading": "loading weights",
@@ -47,9 +50,24 @@ class Money(click.ParamType[Decimal]):
             found = Decimal(str(value))
         except ArithmeticError:
             found = Decimal("NaN")
-        if not (found.is_finite() and found >= 0):
-            self.fail(f"{value!r} is no price", param, ctx)
+        if not (found.is_finite() and 0 <= found <= HIGHEST):
+            self.fail(f"{value!r} is no price from 0 to {HIGHEST:,}", param, ctx)
         return found
+
+
+class Code(click.ParamType[str]):
+    """A currency."""
+
+    name = "code"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """See click."""
+        try:
+            return convert(value, Currency)
+        except ValidationError:
+            self.fail(f"{value!r} is no ISO 4217 code, such as EUR", param, ctx)
 
 
 @click.command("eval")
@@ -58,6 +76,7 @@ class Money(click.ParamType[Decimal]):
     "--prompts",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=regular_file,
     help='Lines of JSON: {"prompt": TEXT} or {"messages": [...]}, perhaps with an "answer".',
 )
 @click.option(
@@ -68,7 +87,9 @@ class Money(click.ParamType[Decimal]):
 )
 @click.option("--rounds", type=click.IntRange(0, 1000), default=3, help="Of timing; 0: none.")
 @click.option("--cost-per-hour", type=Money(), help="What this machine costs an hour.")
-@click.option("--currency", metavar="CODE", help="Of that price. Default: the model's, or USD.")
+@click.option(
+    "--currency", type=Code(), metavar="CODE", help="Of that price. Default: the model's, or USD."
+)
 @places
 @as_json
 def eval(  # noqa: PLR0913 - one argument an option

@@ -117,6 +117,13 @@ class Places:
     variables: tuple[str, ...] = ()  # "NAME:value"
 
 
+def regular_file(_: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    """The file, which another process opens by its name: a pipe of ours isn't there."""
+    if path is not None and not path.is_file():
+        raise click.BadParameter(f"{str(path)!r} must be a file, and no pipe", param=param)
+    return path
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 PLACES = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runtime import building
-from runtime.building import BuildFailed, Step, Wish, build, name_of, source_folder
+from runtime.building import BuildFailed, Step, Wish, build, called, name_of, source_folder
 from runtime.deployments import Origin
 from runtime.settings import Settings, load_text
 
@@ -56,6 +56,13 @@ def test_a_name_tells_what_was_built() -> None:
     """Of folders and ids alike."""
     assert name_of(WISH) == "smol-int4-awq-g64-fp8-kv"
     assert name_of(Wish("/a/qwen3", "bf16", "fp8", 64, "bulkhead")) == "qwen3-bf16-fp8-kv"
+
+
+def test_a_folder_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it was written."""
+    (tmp_path / "qwen3" / "sub").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "qwen3" / "sub")
+    assert [called(name) for name in (".", "..", "/a/llama/")] == ["sub", "qwen3", "llama"]
 
 
 def test_steps_are_told_and_the_place_returned(

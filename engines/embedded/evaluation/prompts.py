@@ -7,6 +7,7 @@ A line is {"prompt": text} or {"messages": [{"role": text, "content": text}, ...
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from engines.api import EngineError, Message, RequestRefused, Tokenizer
 
 KEYS = {"prompt", "messages", "answer"}
+LONGEST_KEY = 20  # characters of an unknown one that are told
 
 
 class BadPrompts(EngineError):
@@ -43,7 +45,7 @@ class Text:
 def read(path: Path, tokenizer: Tokenizer, most_tokens: int) -> list[Text]:
     """All texts of the file. Raises BadPrompts with every fault at once."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().removeprefix(BOM_UTF8).splitlines()
     except OSError as error:
         raise BadPrompts([f"can't be read: {error.strerror}"]) from error
     texts, faults = [], []
@@ -108,7 +110,7 @@ def _faults(told: Any) -> Iterator[str]:
         yield "isn't an object"
         return
     for key in sorted(set(told) - KEYS):
-        yield f"has an unknown key {key!r}; known: {', '.join(sorted(KEYS))}"
+        yield f"has an unknown key{_told(key)}; known: {', '.join(sorted(KEYS))}"
     if ("prompt" in told) == ("messages" in told):
         yield 'needs either "prompt" or "messages"'
     for key in ("prompt", "answer"):
@@ -116,6 +118,11 @@ def _faults(told: Any) -> Iterator[str]:
             yield f'"{key}" must be a text, and not empty'
     if "messages" in told:
         yield from _message_faults(told["messages"])
+
+
+def _told(key: str) -> str:
+    """A word; whatever else stands there may be what a prompt says."""
+    return f" {key!r}" if key.isascii() and key.isidentifier() and len(key) <= LONGEST_KEY else ""
 
 
 def _message_faults(messages: Any) -> Iterator[str]:

@@ -63,3 +63,11 @@ def test_a_missing_file_is_told(folder: Path, tmp_path: Path) -> None:
     """Not a traceback."""
     with pytest.raises(BadCalibration, match=r"nothing\.txt"):
         calibration(tmp_path / "nothing.txt", folder)
+
+
+def test_lines_end_where_json_says(tmp_path: Path, folder: Path) -> None:
+    """Not at a separator of Unicode's inside of a text, nor is a mark of byte order one of it."""
+    path = tmp_path / "mine.jsonl"
+    line = json.dumps({"text": "a\u2028b\u0085c" * 200}, ensure_ascii=False)
+    path.write_text(f"\ufeff{line}\r\n\n{line}\n", encoding="utf-8", newline="")
+    assert calibration(path, folder).windows

@@ -64,6 +64,7 @@ def test_every_fault_of_every_line_is_told(tmp_path: Path, tokenizer: FolderToke
         {"messages": [{"role": "user", "content": SECRET}]},
         b'{"prompt": "\\ud800"}',
         b"[" * 200_000,
+        {f"What is {SECRET}?": "a text", "prompt": "a"},
     )
     faults = faults_of(path, tokenizer)
     assert faults == [
@@ -82,6 +83,7 @@ def test_every_fault_of_every_line_is_told(tmp_path: Path, tokenizer: FolderToke
         "line 10: this model has no chat template: send a plain prompt",
         "line 11: the text holds a lone surrogate: it isn't Unicode",
         "line 12: holds too long a number, or too deep a nesting",
+        "line 13: has an unknown key; known: answer, messages, prompt",
     ]
     assert SECRET not in "".join(faults)
 
@@ -90,3 +92,9 @@ def test_a_file_without_a_prompt_is_told(tmp_path: Path, tokenizer: FolderTokeni
     """And one that can't be read."""
     assert faults_of(write(tmp_path, b"", b" "), tokenizer) == ["it holds no prompt"]
     assert faults_of(tmp_path / "none", tokenizer) == ["can't be read: No such file or directory"]
+
+
+def test_a_mark_of_byte_order_is_no_fault(tmp_path: Path, tokenizer: FolderTokenizer) -> None:
+    """Some editors begin every file with one."""
+    (text,) = read(write(tmp_path, b'\xef\xbb\xbf{"prompt": "a"}'), tokenizer, 100)
+    assert text.tokens == tuple(tokenizer.encode("a"))
