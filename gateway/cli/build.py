@@ -18,8 +18,10 @@ from gateway.cli.accounts import as_json
 from gateway.cli.completing import model_ids
 from gateway.cli.options import Exit, Places, peek, places, regular_file
 from runtime.building import Step, Wish, build as build_artefact, called
+from runtime.config.models import PriceSettings
 
 LINE_EVERY = 5  # layers, where no bar can be drawn
+FREE = PriceSettings()
 
 
 @click.command()
@@ -96,15 +98,17 @@ def build(  # noqa: PLR0913 - one argument an option
     if model is None:
         raise click.UsageError("say which MODEL to build, or --check a folder")
     wish = Wish(model, weights, kv, int(group), quantizer, calibration, out)
+    settings = peek(places)
     with progress() as tell:
-        folder = build_artefact(peek(places), wish, tell)
+        folder = build_artefact(settings, wish, tell)
     told = json.loads((folder / "build.json").read_bytes())
     if as_json:
         click.echo(json.dumps({"folder": str(folder)} | told))
     else:
         click.echo(summary(folder, told))
-        click.echo("\nTo serve it, in bulkhead.toml:\n")
-        click.echo(config_lines(wish, folder))
+        prices = [m.price for m in settings.file.models if m.id == model]
+        click.echo("\nTo serve it, in bulkhead.toml, instead of the table of that id:\n")
+        click.echo(config_lines(wish, folder, *prices))
 
 
 def look_over(folder: Path, as_json: bool) -> None:
@@ -171,8 +175,8 @@ def summary(folder: Path, told: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def config_lines(wish: Wish, folder: Path) -> str:
-    """The model's table. A JSON string is a TOML string too."""
+def config_lines(wish: Wish, folder: Path, price: PriceSettings = FREE) -> str:
+    """The model's table, at the price that it has. A JSON string is a TOML string too."""
     lines = [
         "[[models]]",
         f"id = {json.dumps(called(wish.model))}",
@@ -181,4 +185,14 @@ def config_lines(wish: Wish, folder: Path) -> str:
     ]
     if wish.kv == "fp8":
         lines += ["[models.options]", 'kv_dtype = "fp8_e4m3"']
+    if price != FREE:
+        amounts = {
+            key: getattr(price, key) for key in ("currency", "input", "cached_input", "output")
+        }
+        lines += [
+            "[models.price]",
+            *(f"{key} = {json.dumps(text)}" for key, text in amounts.items()),
+        ]
+    if price.effective_from:
+        lines += [f"effective_from = {price.effective_from.isoformat()}"]
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import tomllib
 from pathlib import Path
@@ -21,6 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text(folder, tokens=6000)
     path = json.dumps(str(folder / "weights"))
     config = f'[[models]]\nid = "tiny"\nengine = "embedded"\npath = {path}\n'
+    config += '[models.price]\ninput = "0.10"\noutput = "0.30"\neffective_from = 2026-01-01\n'
     (folder / "bulkhead.toml").write_text(config)
     return folder
 
@@ -50,6 +52,13 @@ def test_the_lines_that_serve_it_are_a_configuration(place: Path, artefact: Path
         "engine": "embedded",
         "path": str(artefact),
         "options": {"kv_dtype": "fp8_e4m3"},
+        "price": {  # as it was: without it, what is served would be free
+            "currency": "USD",
+            "input": "0.10",
+            "cached_input": "0",
+            "output": "0.30",
+            "effective_from": datetime.date(2026, 1, 1),
+        },
     }
     assert "build: layers 0 of 3" in (place / "steps").read_text()
 
