@@ -63,7 +63,7 @@ class ModelConfig:
             if wrong := list(families.faults(config)):
                 raise UnsupportedError(f"{folder}/config.json: {'; '.join(wrong)}")
             return cls._from_json(config, config.get("eos_token_id") if eos is None else eos)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UnsupportedError(f"{folder}/config.json: missing or malformed {error}") from error
 
     @classmethod

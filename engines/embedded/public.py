@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from engines.api import Message, Tokenizer
+from engines.api import Message, RequestRefused, Tokenizer
+from engines.embedded.config import UnsupportedError
 
 PUBLIC_DOMAIN = "(public)"  # no tenant's: those are keyed hashes
 
@@ -24,8 +25,14 @@ class PublicPrompts:
 
     @classmethod
     def declared(cls, texts: Sequence[str], tokenizer: Tokenizer, page_size: int) -> PublicPrompts:
-        """Of chats whose system message is one of these texts, whatever the user says."""
-        return cls([_beginning(tokenizer, text) for text in texts], page_size)
+        """Of chats whose system message is one of these texts, whatever the user says.
+
+        Raises UnsupportedError for a model that knows no chats.
+        """
+        try:
+            return cls([_beginning(tokenizer, text) for text in texts], page_size)
+        except RequestRefused as error:
+            raise UnsupportedError(f"option 'public_prompts': {error}") from error
 
     def num_pages(self, prompt: Sequence[int]) -> int:
         """Leading whole pages of the prompt that hold nothing but what was declared."""

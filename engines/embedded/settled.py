@@ -72,9 +72,16 @@ def native_fault(engine: EngineConfig, model: ModelConfig | None) -> str | None:
         return f"the native backend has no pages of 'kv_dtype' {engine.kv_dtype!r}"
     if engine.page_size % 2:
         return f"the native backend has no pages of {engine.page_size} tokens: an odd number"
-    if model is not None and (model.head_dim % 16 or model.intermediate_size % 16):
-        return "the native backend wants head_dim and intermediate_size to be multiples of 16"
+    if model is not None and not _has_native_shape(model):
+        return (
+            "the native backend wants head_dim and intermediate_size to be multiples of 16, and "
+            "hidden_size to be even"
+        )
     return None
+
+
+def _has_native_shape(model: ModelConfig) -> bool:
+    return not (model.head_dim % 16 or model.intermediate_size % 16 or model.hidden_size % 2)
 
 
 def why_not_native(engine: EngineConfig, model: ModelConfig | None) -> dict[str, str]:

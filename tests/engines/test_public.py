@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from engines.api import Message, Request, RequestRefused, Sampling
 from engines.embedded.config import EngineConfig, UnsupportedError
 from engines.embedded.public import PUBLIC_DOMAIN, PublicPrompts
 from engines.embedded.seq import Seq
+from engines.tokenizer import FolderTokenizer
 from tests.engines.books import check_books, tables_of
 from tests.engines.conftest import EngineFactory
 from tests.engines.helpers import Answers, ask, drive, random_prompt
@@ -136,6 +139,12 @@ def test_a_declared_system_prompt_ends_where_the_user_begins() -> None:
     chat = [ord(c) for c in beginning + "whatever</>"]
     assert public.num_pages(chat) == len(beginning) // 4
     assert public.num_pages([ord(c) for c in "<system>Be kind!</><user>whatever"]) == 0
+
+
+def test_a_model_without_chats_has_no_public_prompts(tiny_dir: Path) -> None:
+    """The operator is told which option is at fault, and not to send another prompt."""
+    with pytest.raises(UnsupportedError, match=r"option 'public_prompts': .*chat template"):
+        PublicPrompts.declared(["Be kind."], FolderTokenizer(tiny_dir), 4)
 
 
 def test_nobody_speaks_for_the_public(make: EngineFactory) -> None:

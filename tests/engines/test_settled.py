@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engines.embedded import cores
-from engines.embedded.config import EngineConfig, UnsupportedError
+from engines.embedded.config import EngineConfig, ModelConfig, UnsupportedError
 from engines.embedded.facts import facts
 from engines.embedded.footprint import memory_bytes
 from engines.embedded.quantization import Quantization
@@ -48,6 +48,20 @@ def test_what_it_can_t_compute_torch_does(is_built: bool, options: dict[str, Any
     assert of(**options)[0] == "torch"
     with pytest.raises(UnsupportedError, match="option 'backend': "):
         of(backend="native", **options)
+
+
+@pytest.mark.parametrize(
+    "shape", [{"head_dim": 24}, {"intermediate_size": 100}, {"hidden_size": 63}], ids=str
+)
+def test_a_shape_that_its_kernels_don_t_have_is_computed_by_torch(
+    tiny_dir: Path, is_built: bool, shape: dict[str, int]
+) -> None:
+    """And told in time, not by a kernel."""
+    model = replace(ModelConfig.from_folder(tiny_dir), **shape)  # type: ignore[arg-type]
+    assert settled(EngineConfig(), None, model, has_torch=True).backend == "torch"
+    if is_built:
+        with pytest.raises(UnsupportedError, match=next(iter(shape))):
+            settled(EngineConfig(backend="native"), None, model)
 
 
 def test_what_is_chosen_is_kept(is_built: bool) -> None:
