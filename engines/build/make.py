@@ -115,6 +115,8 @@ class Builder:
 
     def _ours(self, folder: Path, text: Calibration) -> None:
         with Weights(self._source, self._shape) as weights:
+            if kept := self._parts.num_layers():
+                self._tell(f"going on, {kept} of {self._shape.num_layers} layers are kept", 0, 1)
             self._put_ends(weights)
             streams = self._streams(weights, text)
             ranges = [self._layer(weights, streams, i) for i in range(self._shape.num_layers)]

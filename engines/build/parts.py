@@ -60,6 +60,10 @@ class Parts:
                 return path
         return None
 
+    def num_layers(self) -> int:
+        """How many an earlier run has left."""
+        return len(list(self.folder.glob("layer-*.safetensors")))
+
     def paths(self) -> list[Path]:
         """All of them."""
         return sorted(self.folder.glob("*.safetensors"))

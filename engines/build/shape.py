@@ -81,7 +81,9 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in a file. Raises UnsuitableModel."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise UnsuitableModel(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise UnsuitableModel(f"cannot read {path}: {error}") from error
     if not isinstance(value, dict):
         raise UnsuitableModel(f"{path} holds no JSON object")

@@ -206,7 +206,9 @@ def _size_fault(name: str, value: int) -> str | None:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UnsupportedError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
         raise UnsupportedError(f"cannot read {path}: {error}") from error
     if not isinstance(value, dict):
         raise UnsupportedError(f"{path} holds no JSON object")
