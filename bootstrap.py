@@ -154,7 +154,7 @@ def is_native_built():
 def why_not_built():
     if compiler() is None:
         return "no C++ compiler was found: install g++ and run this again"
-    return "their build failed: .venv/install.log says why"
+    return "their build failed (.venv/install.log says why; then `make clean`, and this again)"
 
 
 def remove_native():

@@ -151,3 +151,13 @@ def test_why_there_is_no_native_module_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert "install g++" in why()
     monkeypatch.setenv("CXX", "false")
     assert "install.log" in why()
+
+
+def test_a_build_that_failed_is_told_with_how_to_have_it_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same compiler alone is no reason to install anew."""
+    monkeypatch.setenv("CXX", "false")
+    told = runpy.run_path(str(REPO / "bootstrap.py"))["why_not_built"]()
+    assert ".venv/install.log" in told
+    assert "make clean" in told

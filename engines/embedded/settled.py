@@ -19,7 +19,7 @@ from engines.kernels import native
 
 NOT_BUILT = (
     "the native kernels aren't built here: install a C++ compiler and Bulkhead anew (in a source "
-    "tree: make native)"
+    "tree: make dev)"
 )
 NO_TORCH = f"torch isn't installed here: {how_to_install('torch')}"
 
