@@ -91,9 +91,11 @@ def check_group(shape: Shape, options: Options) -> None:
         return
     for name, (rows, columns) in shape.linears().items():
         if columns % options.group:
+            fits = all(inputs % min(GROUPS) == 0 for _, inputs in shape.linears().values())
+            instead = f"--group {min(GROUPS)}" if fits else "--weights bf16"
             raise BuildError(
                 f"groups of {options.group} don't divide the {columns} inputs of {name}; "
-                f"try --group {min(GROUPS)}"
+                f"try {instead}"
             )
         if rows % 2:
             raise UnsuitableModel(f"{name} has {rows} outputs; two of them share a byte")

@@ -100,7 +100,7 @@ def _loaded(
 def _quality(
     engines: Mapping[str, EmbeddedEngine], page_size: int, texts: Sequence[Text], tell: Tell
 ) -> dict[str, dict[str, Any]]:
-    each = {name: _Quality() for name in engines}
+    each = {name: _Quality(name) for name in engines}
     done, total = 0, sum(len(text.tokens) for text in texts)
     tell("reading", 0, total)
     for text in texts:
@@ -118,7 +118,8 @@ def _quality(
 class _Quality:
     """One choice's figures as they come; of the base too, so that a slip of ours would show."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._tally = Tally()
         self._prompts = Losses()
         self._answers = Losses()
@@ -126,7 +127,7 @@ class _Quality:
     def add(self, base: metrics.Logs, logs: metrics.Logs, text: Text, start: int) -> None:
         """Some tokens of a text, from `start` on."""
         if not np.isfinite(logs.max(axis=1)).all():
-            raise EngineError("what was computed is not finite: these weights can't be used")
+            raise EngineError(f"{self._name}: what is computed isn't finite, and no answer can be")
         self._tally.add(metrics.divergences(base, logs), int(metrics.agreements(base, logs).sum()))
         targets = np.array(text.targets[start : start + len(logs)], np.int64)
         of_tokens = metrics.nats(logs[: len(targets)], targets)

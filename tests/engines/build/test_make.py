@@ -364,3 +364,11 @@ def test_a_full_disk_is_told(source: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "too large" in done.stderr
+
+
+def test_inputs_that_no_group_divides_are_told_with_what_can_be_built(tmp_path: Path) -> None:
+    """Not with the very group that was asked for."""
+    odd = model("llama", tmp_path / "odd", hidden_size=72)
+    with pytest.raises(BuildError, match=r"the 72 inputs of self_attn.q_proj; try --weights bf16"):
+        built(odd, tmp_path / "out", text(tmp_path))
+    built(odd, tmp_path / "out", text(tmp_path), weights="bf16")

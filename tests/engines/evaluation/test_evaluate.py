@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from engines.api import EngineSpec
+from engines.api import EngineError, EngineSpec
 from engines.embedded.engine import create
 from engines.embedded.evaluation.choices import choices
 from engines.embedded.evaluation.evaluate import evaluate
@@ -94,3 +96,15 @@ def test_what_cant_be_had_is_left_out_with_its_reason(job: dict[str, Any]) -> No
     (skipped,) = told["skipped"]
     assert (skipped["weights"], skipped["kv"]) == ("bf16", "fp8")
     assert "no KV scales" in skipped["reason"]
+
+
+def test_weights_that_compute_no_numbers_are_named(
+    job: dict[str, Any], tiny_dir: Path, tmp_path: Path
+) -> None:
+    """Among several folders it has to be said which."""
+    broken = Path(shutil.copytree(tiny_dir, tmp_path / "broken"))
+    tensors = load_file(broken / "model.safetensors")
+    tensors["model.norm.weight"].fill_(math.nan)
+    save_file(tensors, broken / "model.safetensors")
+    with pytest.raises(EngineError, match=r"^bf16 broken weights, bf16 KV: .* isn't finite"):
+        evaluate(job | {"folders": [str(tiny_dir), str(broken)]}, lambda *_: None)
