@@ -253,10 +253,13 @@ void Forward::linear(const Linear& linear, const InputRows& inputs, int num_rows
   });
 }
 
-// Some pieces for each thread, so that one whose core was taken away holds up few; and whole tiles.
+// Some pieces for each thread, so that one whose core was taken away holds up few; and as many for
+// each, so that nobody waits for the last one of another.
 int Forward::blocks_of_item(const Matrix& w) const {
-  const int share = std::min(w.num_blocks() / (4 * pool_.num_threads()), MOST_BLOCKS);
-  return std::max(1, share >= TILE_BLOCKS ? share - share % TILE_BLOCKS : share);
+  const int threads = pool_.num_threads();
+  int blocks = std::clamp(w.num_blocks() / (4 * threads), 1, MOST_BLOCKS);
+  while (blocks > 1 && ceil_of(w.num_blocks(), blocks) % threads != 0) --blocks;
+  return blocks;
 }
 
 }  // namespace bulkhead
