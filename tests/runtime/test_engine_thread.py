@@ -266,19 +266,25 @@ async def test_an_engine_that_wants_to_be_replaced_is_noticed_and_takes_nothing_
         assert not thread.failed.is_set()
 
 
+class Tended(FakeEngine):
+    """Tells that it has been tended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tended = threading.Event()
+
+    def tend(self) -> None:
+        self.tended.set()
+
+
 async def test_an_idle_engine_is_given_moments_to_look_after_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It finds out by itself that it should be replaced; a request that comes is answered."""
     monkeypatch.setattr(engine_thread, "TEND_S", 0.01)
-    tended = threading.Event()
-
-    class Tended(FakeEngine):
-        def tend(self) -> None:
-            tended.set()
-
-    async with driven(Tended()) as thread:
-        assert await asyncio.to_thread(tended.wait, 60)
+    engine = Tended()
+    async with driven(engine) as thread:
+        assert await asyncio.to_thread(engine.tended.wait, 60)
         await thread.submit(request("a"))
         assert (await collect(thread, "a"))[-1].finish is FinishReason.LENGTH
 
@@ -288,15 +294,10 @@ async def test_an_engine_that_is_asked_all_the_time_is_tended_all_the_same(
 ) -> None:
     """Whoever watches its pages doesn't keep it from looking after them."""
     monkeypatch.setattr(engine_thread, "TEND_S", 0.01)
-    tended = threading.Event()
-
-    class Tended(FakeEngine):
-        def tend(self) -> None:
-            tended.set()
-
-    async with driven(Tended()) as thread:
+    engine = Tended()
+    async with driven(engine) as thread:
         async with asyncio.timeout(60):
-            while not tended.is_set():
+            while not engine.tended.is_set():
                 await thread.stats()
 
 
