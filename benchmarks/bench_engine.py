@@ -31,6 +31,7 @@ from benchmarks.engine_report import BF16, INT4, NEIGHBOUR, OPENVINO, Q4_0, Q4_1
 from benchmarks.peers import OPENVINO_PYTHON
 from benchmarks.process import Foreign, child, end_on_sigterm, python
 from benchmarks.q4_0 import requantised
+from benchmarks.read_speed import ReadSpeed, bytes_per_s, step_bytes
 from benchmarks.served_quality import perplexities
 
 THREADS = 2
@@ -61,7 +62,7 @@ def main() -> None:
     results, foreign = Results(), Foreign()
     folder = model_folder()
     int4 = options.int4 or int4_folder(folder)
-    began = time.monotonic()
+    began, speeds = time.monotonic(), [bytes_per_s(THREADS)]
     with ExitStack() as stack:
         arms = _arms(stack, folder, int4, slots=32, ctx=32 * 1024)
         for number in _rounds(options.rounds, began, BUDGET_S * 2 / 3):
@@ -70,6 +71,7 @@ def main() -> None:
             with _neighbour():
                 for cell in SHORT[:2]:
                     results.add(NEIGHBOUR, cell, arms[INT4].run(cell, f"{number} busy"))
+            speeds.append(bytes_per_s(THREADS))
     with ExitStack() as stack:
         arms = _arms(stack, folder, int4, slots=8, ctx=8 * 8192)
         for number in _rounds(options.rounds, began, BUDGET_S):
@@ -77,7 +79,8 @@ def main() -> None:
                 _turns(arms, cell, f"long {number}", results)
     share = foreign.share()
     quality = _quality(folder, int4)
-    report.tell(results.figures, SHORT, LONG, PREFILL, quality, share)
+    read = ReadSpeed(step_bytes(int4), speeds)
+    report.tell(results.figures, SHORT, LONG, PREFILL, quality, read, share)
 
 
 def _options() -> argparse.Namespace:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from benchmarks.engine_arms import Cell, Figures
+from benchmarks.read_speed import ReadSpeed
 from benchmarks.report import at_least, emit, foreign_note, median, percentile, table
 
 INT4, BF16 = "ours INT4, FP8 KV", "ours BF16"
@@ -13,7 +15,7 @@ Q4_0, Q4_1, OPENVINO = "llama.cpp Q4_0", "llama.cpp Q4_1", "OpenVINO"
 NEIGHBOUR = "ours INT4, busy neighbour"
 X_LLAMA = {1: 1.8, 8: 2.8, 32: 2.5}  # our tokens/s over llama.cpp's best, by clients
 X_OPENVINO = {8: 1.3, 32: 1.3}
-X_PREFILL, X_INT4, X_NEIGHBOUR = 1.5, 1.55, 0.4
+X_PREFILL, X_INT4, X_NEIGHBOUR, OF_MEMORY = 1.5, 1.55, 0.4, 0.6
 HEAD = (
     *("", "tokens/s", "min-max", "ours / it", "TTFT p50/p95 ms", "ITL p50/p95 ms"),
     *("perplexity", "errors"),
@@ -28,6 +30,7 @@ def tell(
     long: Sequence[Cell],
     prefill: Cell,
     quality: Mapping[str, float],
+    read: ReadSpeed,
     foreign: float,
 ) -> None:
     """Print it all. `quality`: the perplexity of what an arm serves, where it is known."""
@@ -35,8 +38,15 @@ def tell(
         rows = [_row(figures, name, cell, quality.get(name)) for name, of in figures if of == cell]
         print(f"\n{cell.name}\n{table(HEAD, rows)}")
     print(foreign_note(foreign))
+    step_ms = median([median(run.gaps_ms) for run in figures[INT4, short[0]]])
+    print(
+        f"at c=1 a step reads {read.step_bytes / 1e6:.0f} MB in {step_ms:.2f} ms, "
+        f"{read.share(step_ms):.0%} of what as many plain readers get"
+    )
+    targets = _targets(figures, short, prefill)
+    targets["of_memory_speed_at_1"] = at_least(read.share(step_ms), OF_MEMORY)
     raw = {"foreign_cpu": foreign, "perplexity": dict(quality), **_raw(figures)}
-    emit("engine", _targets(figures, short, prefill), raw)
+    emit("engine", targets, raw | {"memory": asdict(read)})
 
 
 def _targets(figures: All, short: Sequence[Cell], prefill: Cell) -> dict[str, Any]:
