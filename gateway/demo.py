@@ -9,8 +9,8 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from gateway import keys
-from gateway.tenants import TenantExists, create_key, create_tenant
+from gateway.identity import keys
+from gateway.identity.tenants import TenantExists, create_key, create_tenant
 from runtime.keyring import write_once
 
 NAME = "demo"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from anyio import CapacityLimiter
 
-from gateway.auth import Authenticator
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.contracts import Contracts
 from gateway.clock import Clock
 from gateway.cors import Cors
 from gateway.events import EventSender
+from gateway.identity.auth import Authenticator
 from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
 from gateway.pulse import Pulse

@@ -18,7 +18,6 @@ from typing import IO, Any
 import structlog
 from anyio import CapacityLimiter, to_thread
 
-from gateway.auth import Authenticator
 from gateway.boots import Boots
 from gateway.catalog.catalog import catalog_of
 from gateway.catalog.contracts import contracts_of
@@ -28,9 +27,10 @@ from gateway.cors import cors_of
 from gateway.door import Door, keep, take
 from gateway.env import Env
 from gateway.events import EventSender
+from gateway.identity.auth import Authenticator
+from gateway.identity.keys import PEPPER_LABEL
 from gateway.ids import new_id
 from gateway.in_flight import InFlight
-from gateway.keys import PEPPER_LABEL
 from gateway.ledger import Ledger
 from gateway.left_open import follow
 from gateway.pulse import Pulse

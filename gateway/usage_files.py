@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from gateway import tenants
 from gateway.export import Format, export
+from gateway.identity import tenants
 from gateway.store.reader import read, read_in_thread
 from runtime import durable
 

@@ -7,8 +7,8 @@ from functools import partial
 from gateway.asgi import Call, encode
 from gateway.caller import identify
 from gateway.env import Env
+from gateway.identity.tenants import key_of
 from gateway.store.reader import read_in_thread
-from gateway.tenants import key_of
 
 US = 1_000_000
 

@@ -9,7 +9,7 @@ import hmac
 import re
 from pathlib import Path
 
-from gateway import keys
+from gateway.identity import keys
 from runtime.keyring import write_once
 
 FILE = "admin-key"

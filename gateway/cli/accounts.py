@@ -9,10 +9,10 @@ import json
 
 import click
 
-from gateway import tenants as accounts
 from gateway.cli.completing import live_keys, tenant_names
 from gateway.cli.options import Places, database, locate, table, tell_if_new, whereabouts
-from gateway.keys import PEPPER_LABEL
+from gateway.identity import tenants as accounts
+from gateway.identity.keys import PEPPER_LABEL
 from gateway.root import keyring_of
 from gateway.store.connection import DATABASE
 from runtime.config.place import Place

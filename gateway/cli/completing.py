@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from gateway import tenants
 from gateway.cli.options import EXIT_CODES, Places, locate
+from gateway.identity import tenants
 from gateway.store.connection import DATABASE
 from gateway.store.reader import read
 from runtime import settings as config

@@ -20,13 +20,13 @@ from gateway.backups.archive import BackupError
 from gateway.backups.restore import RestoreRefused
 from gateway.cli import signals
 from gateway.evaluation.child import EvaluationFailed
+from gateway.identity.tenants import TenantError
 from gateway.processes.workers import GatewayFailed
 from gateway.root import RootSecretLost
 from gateway.store.connection import DATABASE, of_the_file, open_for_writing
 from gateway.store.current import bring_up_to_date
 from gateway.store.errors import StoreError
 from gateway.store.hold import using
-from gateway.tenants import TenantError
 from runtime import settings as config, state
 from runtime.building import BuildFailed
 from runtime.config.fault_tree import draw

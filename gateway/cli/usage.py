@@ -9,10 +9,10 @@ from typing import Literal
 
 import click
 
-from gateway import tenants as accounts
 from gateway.cli.completing import tenant_names
 from gateway.cli.options import Places, database, locate, whereabouts
 from gateway.export import export
+from gateway.identity import tenants as accounts
 from gateway.store.connection import DATABASE
 
 US = 1_000_000

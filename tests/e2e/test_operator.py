@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from gateway import keys
+from gateway.identity import keys
 from tests.e2e.asking import complete, eventually
 from tests.stack import BULKHEAD, REPO, Stack, fake_config, free_port, running
 

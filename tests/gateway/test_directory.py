@@ -11,8 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gateway import keys
 from gateway.clock import SystemClock
+from gateway.identity import keys
+from gateway.identity.tenants import Key, create_key, create_tenant, list_tenants, revoke_key
 from gateway.ledger import Ledger, Opening
 from gateway.prices import TokenPrices
 from gateway.store.connection import open_for_writing
@@ -20,7 +21,6 @@ from gateway.store.directory import KeyDirectory, Principal
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from gateway.tenants import Key, create_key, create_tenant, list_tenants, revoke_key
 
 PEPPER = b"pepper"
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway import keys
-from gateway.auth import Authenticator
 from gateway.errors import StoreDown, Unauthorized
+from gateway.identity import keys
+from gateway.identity.auth import Authenticator
+from gateway.identity.tenants import create_key, create_tenant, revoke_key
 from gateway.store import second_look as module
 from gateway.store.connection import open_for_writing
 from gateway.store.directory import KeyDirectory, Principal
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.second_look import BURST, REMEMBERED, Ration, SecondLook
-from gateway.tenants import create_key, create_tenant, revoke_key
 
 PEPPER = b"pepper"
 

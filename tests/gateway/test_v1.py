@@ -12,7 +12,7 @@ import pytest
 from gateway import v1
 from gateway.asgi import Call
 from gateway.env import Env
-from gateway.keys import hint
+from gateway.identity.keys import hint
 from gateway.store.errors import StoreUnavailable
 from tests.gateway.front import BODY, CHAT, DONE, USAGE, gateway, stream_ok, text
 from tests.runtime.upstream import Exchange

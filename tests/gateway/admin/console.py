@@ -17,15 +17,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gateway import keys
 from gateway.admin.api import AdminApi
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
 from gateway.admin.problems import TABLE
 from gateway.admin.status import Process
+from gateway.identity import keys
+from gateway.identity.tenants import create_key, create_tenant
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate
-from gateway.tenants import create_key, create_tenant
 from runtime.config.models import ModelSettings
 from runtime.config.sections import AdminSettings, FileSettings
 from runtime.node_wire import Hosts, HostState, HostView, ModelState, ModelView

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import keys
 from gateway.admin import reads
+from gateway.identity import keys
 from gateway.store.connection import DATABASE, open_for_writing
 from runtime.deploy.running import Sign, Trouble
 from tests.gateway.admin.console import Console, console, is_problem

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import keys
 from gateway.admin.key import BadAdminKey, NoAdminKey, ensure, matches, read
+from gateway.identity import keys
 
 
 def test_it_is_made_once_and_is_private(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from gateway import keys
 from gateway.catalog.schema import endpoint_schemas
 from gateway.cli.answers import Endpoint, Kind
 from gateway.cli.commands import main
 from gateway.cli.models import told
 from gateway.cli.options import Exit
+from gateway.identity import keys
 from tests.stack import fake_config
 
 # Every command that calls a server.

@@ -10,12 +10,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway import address, keys
+from gateway import address
 from gateway.address import Address
 from gateway.admin.key import NoAdminKey, ensure
 from gateway.cli.answers import Restart
 from gateway.cli.calling import PROBLEM, Server, admin_server, check, reason
 from gateway.cli.options import Declined, Places, Refused, Unreachable
+from gateway.identity import keys
 from tests.stack import fake_config, free_port
 
 

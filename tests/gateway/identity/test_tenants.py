@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import keys
-from gateway.store.connection import open_for_writing
-from gateway.store.migrate import migrate
-from gateway.tenants import (
+from gateway.identity import keys
+from gateway.identity.tenants import (
     InvalidName,
     Key,
     NoSuchKey,
@@ -25,6 +23,8 @@ from gateway.tenants import (
     list_tenants,
     revoke_key,
 )
+from gateway.store.connection import open_for_writing
+from gateway.store.migrate import migrate
 
 PEPPER = b"pepper"
 

@@ -10,8 +10,8 @@ import re
 import sqlite3
 from dataclasses import dataclass
 
-from gateway import keys
 from gateway.clock import SYSTEM_CLOCK, Clock
+from gateway.identity import keys
 from gateway.ids import new_id
 from gateway.store.connection import transaction
 

@@ -6,9 +6,9 @@ import hashlib
 import hmac
 from base64 import b32encode
 
-from gateway import keys
 from gateway.clock import Clock
 from gateway.errors import StoreDown, Unauthorized
+from gateway.identity import keys
 from gateway.store.directory import KeyDirectory, Principal
 from gateway.store.errors import StoreUnavailable
 from gateway.store.second_look import SecondLook

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway import keys
-from gateway.auth import Authenticator
 from gateway.errors import StoreDown, Unauthorized
+from gateway.identity import keys
+from gateway.identity.auth import Authenticator
+from gateway.identity.tenants import Key, create_key, create_tenant, revoke_key
 from gateway.store.connection import open_for_writing
 from gateway.store.directory import BLIND_AFTER_US, KeyDirectory, Principal
 from gateway.store.migrate import migrate
-from gateway.tenants import Key, create_key, create_tenant, revoke_key
 
 PEPPER, DOMAIN_KEY = b"pepper", b"domain key"
 

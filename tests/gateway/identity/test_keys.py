@@ -6,7 +6,7 @@ import string
 
 import pytest
 
-from gateway import keys
+from gateway.identity import keys
 
 BASE62 = string.digits + string.ascii_letters
 SECRET = "bh_live_" + "0123456789abcdefghijklmnopqrstuv" + "3y6lJp"

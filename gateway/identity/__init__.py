@@ -1,0 +1,1 @@
+"""Who is calling: keys and tenants, tokens of others' issuers and of keys."""
