@@ -13,9 +13,9 @@ from gateway.asgi import Call, encode
 from gateway.caller import identify
 from gateway.env import Env
 from gateway.errors import BadRequest
-from gateway.export import Format, export
 from gateway.query import query_of
-from gateway.usage import BucketWidth, usage_page
+from gateway.usage.page import BucketWidth, usage_page
+from gateway.usage.records import Format, export
 
 US = 1_000_000
 DAY_S = 86400

@@ -11,9 +11,9 @@ import click
 
 from gateway.cli.completing import tenant_names
 from gateway.cli.options import Places, database, locate, whereabouts
-from gateway.export import export
 from gateway.identity import tenants as accounts
 from gateway.store.connection import DATABASE
+from gateway.usage.records import export
 
 US = 1_000_000
 TAKES = "a UTC day such as 2026-11-01, or a time such as 2026-11-01T12:00:00Z"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from gateway import usage_files
 from gateway.backups import backup
 from gateway.crons.schedule import period_before
 from gateway.relay.placement import Placement
 from gateway.store.backup import keep_last
 from gateway.store.connection import DATABASE
+from gateway.usage import files as usage_files
 from runtime.config.sections import CronSettings
 from runtime.settings import Settings
 

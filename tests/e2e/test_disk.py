@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway import usage_files
 from gateway.store.connection import DATABASE, open_for_reading
+from gateway.usage import files as usage_files
 from tests.e2e.ledger import exported
 from tests.stack import Stack, fake_config, running
 

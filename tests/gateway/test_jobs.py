@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway import usage_files
 from gateway.backups import archive, backup
 from gateway.crons import jobs
 from gateway.crons.jobs import carry_out
@@ -21,7 +20,8 @@ from gateway.relay.placement import Placement
 from gateway.relay.transport import Transport
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate
-from gateway.usage_files import PeriodOpen
+from gateway.usage import files as usage_files
+from gateway.usage.files import PeriodOpen
 from runtime import keyring
 from runtime.config.models import ModelSettings
 from runtime.config.sections import CronSettings, FileSettings

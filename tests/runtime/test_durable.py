@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway import address, usage_files
+from gateway import address
 from gateway.address import Address
 from gateway.processes import local_ca
+from gateway.usage import files as usage_files
 from runtime import durable, keyring, state
 from runtime.deploy.running import Sign
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway import export as exporting
 from gateway.billing import Outcome, UsageSource
-from gateway.export import COLUMNS, Format, export
 from gateway.ledger import Ledger, Opening, Settlement
 from gateway.prices import TokenPrices, Usage
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
+from gateway.usage import records as exporting
+from gateway.usage.records import COLUMNS, Format, export
 
 END_US = 2_000_000_000_000_000
 PRICES = TokenPrices("USD", input=22_500, cached_input=11_250, output=400_000)

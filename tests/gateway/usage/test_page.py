@@ -16,7 +16,7 @@ from gateway.store.connection import open_for_writing
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
-from gateway.usage import UsagePage, usage_page
+from gateway.usage.page import UsagePage, usage_page
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from gateway.export import Format, export
 from gateway.identity import tenants
 from gateway.store.reader import read, read_in_thread
+from gateway.usage.records import Format, export
 from runtime import durable
 
 POLL_S = 1.0

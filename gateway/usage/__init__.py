@@ -1,0 +1,1 @@
+"""What tenants used, told: as a page of sums, as files, and row by row."""
