@@ -22,16 +22,29 @@ def settle(db: sqlite3.Connection, values: Values, billed: Sequence[Line]) -> bo
     """Close a record with its lines; False, and nothing changed, if it's closed already."""
     record_id = values["id"]
     # The lines go first, while the record still takes them: the write lock is ours all the while.
-    if db.execute(_IS_OPEN, (record_id,)).fetchone() is None:
+    if db.execute(_IS_OPEN, {"id": record_id}).fetchone() is None:
         return False
-    db.executemany(
-        _ADD_LINE,
-        [
-            (record_id, no, line.sku_id, line.token_class, line.quantity, line.price_pico)
-            for no, line in enumerate(billed, start=1)
-        ],
-    )
-    return db.execute(_SETTLE, values).rowcount == 1
+    for line_no, line in enumerate(billed, start=1):
+        db.execute(_ADD_LINE, _line_values(record_id, line_no, line))
+    return db.execute(_SETTLE, {**values, "seq": next_seq(db)}).rowcount == 1
+
+
+def _line_values(record_id: object, line_no: int, line: Line) -> Values:
+    return {
+        "record_id": record_id,
+        "line_no": line_no,
+        "sku_id": line.sku_id,
+        "token_class": line.token_class,
+        "quantity": line.quantity,
+        "price_pico": line.price_pico,
+        "amount_pico": line.amount_pico,
+    }
+
+
+def next_seq(db: sqlite3.Connection) -> int:
+    """The number of the record that is closed now: no gap, and none twice."""
+    seq: int = db.execute(_NEXT_SEQ).fetchone()[0]
+    return seq
 
 
 def orphan(db: sqlite3.Connection, is_dead: Callable[[str], bool], now_us: int) -> int:
@@ -40,17 +53,15 @@ def orphan(db: sqlite3.Connection, is_dead: Callable[[str], bool], now_us: int) 
     Which boots have any is asked first: one that starts meanwhile isn't judged.
     """
     boots = [boot_id for (boot_id,) in db.execute(_OPEN_BOOTS).fetchall()]
-    dead = [{"boot_id": boot, "settled_at": now_us} for boot in boots if is_dead(boot)]
-    return sum(db.execute(_ORPHAN, values).rowcount for values in dead)
+    return sum(orphan_of(db, boot, frozenset(), now_us) for boot in boots if is_dead(boot))
 
 
 def orphan_of(db: sqlite3.Connection, boot_id: str, spared: Set[str], now_us: int) -> int:
     """Close, unbilled, the open records of one boot but for some; how many there were."""
-    found = [row[0] for row in db.execute(_OPEN_OF_BOOT, (boot_id,))]
-    left = [
-        {"id": record_id, "settled_at": now_us} for record_id in found if record_id not in spared
-    ]
-    db.executemany(_ORPHAN_ONE, left)
+    found = [row[0] for row in db.execute(_OPEN_OF_BOOT, {"boot_id": boot_id}).fetchall()]
+    left = [record_id for record_id in found if record_id not in spared]
+    for record_id in left:
+        db.execute(_ORPHAN, {"id": record_id, "settled_at": now_us, "seq": next_seq(db)})
     return len(left)
 
 
@@ -65,17 +76,19 @@ VALUES
    :opened_at, :opened_at, 'open')
 """
 
-_IS_OPEN = "SELECT 1 FROM usage_record WHERE id = ? AND state = 'open'"
+_IS_OPEN = "SELECT 1 FROM usage_record WHERE id = :id AND state = 'open'"
 
 _ADD_LINE = """
 INSERT INTO usage_line
   (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?5 * ?6)
+VALUES
+  (:record_id, :line_no, :sku_id, :token_class, :quantity, :price_pico, :amount_pico)
 """
 
 _SETTLE = """
 UPDATE usage_record SET
-  state = 'settled', outcome = :outcome, billable = :billable, bill_reason = :bill_reason,
+  state = 'settled', seq = :seq,
+  outcome = :outcome, billable = :billable, bill_reason = :bill_reason,
   ended_at = :ended_at, settled_at = :settled_at, first_token_at = :first_token_at,
   input_tokens = :input_tokens, cached_input_tokens = :cached_input_tokens,
   output_tokens = :output_tokens, usage_source = :usage_source, status_code = :status_code,
@@ -85,13 +98,13 @@ WHERE id = :id AND state = 'open'
 
 _OPEN_BOOTS = "SELECT DISTINCT boot_id FROM usage_record WHERE state = 'open'"
 
-_OPEN_OF_BOOT = "SELECT id FROM usage_record WHERE state = 'open' AND boot_id = ?"
+_OPEN_OF_BOOT = "SELECT id FROM usage_record WHERE state = 'open' AND boot_id = :boot_id"
 
-_CLOSE = """
+_ORPHAN = """
 UPDATE usage_record SET
-  state = 'orphaned', outcome = 'crashed', billable = 0, bill_reason = 'crashed',
+  state = 'orphaned', seq = :seq, outcome = 'crashed', billable = 0, bill_reason = 'crashed',
   settled_at = :settled_at, usage_source = 'none', amount_pico = 0
-WHERE state = 'open' AND
+WHERE id = :id AND state = 'open'
 """
-_ORPHAN = f"{_CLOSE} boot_id = :boot_id"
-_ORPHAN_ONE = f"{_CLOSE} id = :id"
+
+_NEXT_SEQ = "UPDATE ledger_counter SET seq = seq + 1 WHERE id = 1 RETURNING seq"

@@ -11,6 +11,7 @@ from gateway.ledger import Opening, Settlement
 from gateway.prices import TokenPrices, Usage
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
+from tests.gateway.accounts import add_key, add_tenant
 
 OPENING = Opening(
     request_id="req_1",
@@ -31,6 +32,10 @@ COMPLETED = Settlement(
     host_id="host_1",
     first_token_at=1_500,
 )
+LINES = (
+    "SELECT record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico"
+    " FROM usage_line ORDER BY record_id, line_no"
+)
 AMOUNT = 2 * 10 + 5 * 1 + 3 * 100
 
 
@@ -39,8 +44,8 @@ def new_store(folder: Path) -> Path:
     path = folder / "store.db"
     migrate(path)
     with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
-        db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
+        add_tenant(db)
+        add_key(db)
     return path
 
 
@@ -60,4 +65,4 @@ def row(path: Path, record_id: str) -> dict[str, object]:
 
 def line_rows(path: Path) -> list[tuple[object, ...]]:
     with closing(open_for_reading(path)) as db:
-        return db.execute("SELECT * FROM usage_line ORDER BY record_id, line_no").fetchall()
+        return db.execute(LINES).fetchall()

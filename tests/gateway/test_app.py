@@ -30,6 +30,7 @@ from runtime.config.sections import FileSettings
 from runtime.host.process import HostServer
 from runtime.settings import Settings
 from runtime.state import StateInUse, own
+from tests.gateway.accounts import add_key, add_tenant
 from tests.runtime.servers import running_node
 from tests.stack import free_port
 
@@ -125,8 +126,8 @@ async def test_a_gateway_of_attached_servers_alone_needs_no_node(settings: Setti
 async def test_what_another_process_left_open_is_closed_at_the_start(settings: Settings) -> None:
     async with open_env(settings) as env:
         with closing(open_for_writing(env.database)) as db:
-            db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
-            db.execute("INSERT INTO api_key VALUES ('k', 'tn_1', x'01', 'h', 'n', 0, NULL)")
+            add_tenant(db)
+            add_key(db, "k", "tn_1", b"\x01")
         prices = TokenPrices("USD", 0, 0, 0)
         opening = Opening("req_1", "tn_1", "k", "chat", "echo", "", prices, streamed=False)
         await env.ledger.open(opening)

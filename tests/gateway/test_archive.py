@@ -17,9 +17,11 @@ import pytest
 from gateway.backups import archive, backup
 from gateway.backups.archive import BackupError
 from gateway.store.connection import open_for_writing
+from gateway.store.current import HEAD
 from gateway.store.migrate import migrate
 from runtime import keyring
 from runtime.config.place import Place
+from tests.gateway.accounts import add_tenant
 
 Member = tuple[tarfile.TarInfo, bytes]
 
@@ -30,7 +32,7 @@ def place(tmp_path: Path) -> Place:
     state.mkdir()
     migrate(state / "bulkhead.db")
     with closing(open_for_writing(state / "bulkhead.db")) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
+        add_tenant(db)
     keyring.load(state)
     (state / "deployments").mkdir()
     (state / "deployments" / "0001.toml").write_text("one")
@@ -68,7 +70,7 @@ def write(file: Path, found: list[Member]) -> None:
 def test_what_is_written_is_read(place: Place, file: Path, tmp_path: Path) -> None:
     manifest = archive.unpack(file, tmp_path / "out")
     assert archive.verify(file) == manifest
-    assert (manifest.format, manifest.store.tenants, manifest.store.revision) == (1, 1, "0001")
+    assert (manifest.format, manifest.store.tenants, manifest.store.revision) == (1, 1, HEAD)
     names = ["bulkhead.db", "deployments/0001.toml", "deployments/current", "root-secret"]
     assert [part.name for part in manifest.parts] == names
     assert archive.files_of(tmp_path / "out") == names[1:]

@@ -37,6 +37,7 @@ from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
 from runtime.config.models import ModelSettings
+from tests.gateway.accounts import add_key, add_tenant
 from tests.gateway.counting import FINAL, FakeClock, meter, own, see
 
 
@@ -71,8 +72,8 @@ class Books:
         self.path = folder / "store.db"
         migrate(self.path)
         with closing(open_for_writing(self.path)) as db:
-            db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
-            db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
+            add_tenant(db)
+            add_key(db)
         self.writer = Writer(self.path)
         self.writer.start()
         self.ledger = Ledger(self.writer, FakeClock(), "boot_1")

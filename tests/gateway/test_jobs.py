@@ -26,6 +26,7 @@ from runtime import keyring
 from runtime.config.models import ModelSettings
 from runtime.config.sections import CronSettings, FileSettings
 from runtime.settings import Settings
+from tests.gateway.accounts import add_key, add_tenant
 
 OPENED = (
     "INSERT INTO usage_record (id, request_id, tenant_id, api_key_id, operation, model_id,"
@@ -34,7 +35,7 @@ OPENED = (
     " 'key_' || ?2, 'chat', 'm', '', 0, 'b', 'USD', 0, 0, 0, ?3, ?3, 'open')"
 )
 CLOSE = (
-    "UPDATE usage_record SET state = 'settled', outcome = 'completed', billable = 0,"
+    "UPDATE usage_record SET state = 'settled', seq = rowid, outcome = 'completed', billable = 0,"
     " bill_reason = 'x', settled_at = 1, usage_source = 'none', amount_pico = 0 WHERE id = ?"
 )
 
@@ -51,9 +52,9 @@ def settings(tmp_path: Path) -> Settings:
     keyring.load(state)
     with closing(open_for_writing(state / "bulkhead.db")) as db:
         for name in ("acme", "globex"):
-            db.execute("INSERT INTO tenant VALUES (?, ?, 0, 0)", (f"tn_{name}", name))
+            add_tenant(db, name, f"tn_{name}")
             key = (f"key_{name}", f"tn_{name}", name.encode())
-            db.execute("INSERT INTO api_key VALUES (?, ?, ?, 'h', 'n', 0, NULL)", key)
+            add_key(db, *key)
     file = FileSettings(name="ours", models=(ModelSettings(id="m", engine="fake"),))
     return Settings(file=file, config_path=str(tmp_path / "bulkhead.toml"), state_dir=state)
 

@@ -20,6 +20,7 @@ from gateway.store.migrate import migrate
 from runtime import durable, keyring, state
 from runtime.config.place import Place
 from runtime.state import StateInUse
+from tests.gateway import accounts
 
 
 def make(folder: Path, *, root: str = "") -> Place:
@@ -32,7 +33,7 @@ def make(folder: Path, *, root: str = "") -> Place:
 
 def add_tenant(place: Place, name: str) -> None:
     with closing(open_for_writing(place.state_dir / "bulkhead.db")) as db:
-        db.execute("INSERT INTO tenant VALUES (?, ?, 0, 0)", (f"tn_{name}", name))
+        accounts.add_tenant(db, name, f"tn_{name}")
 
 
 def tenants(place: Place) -> list[str]:
@@ -194,7 +195,7 @@ def test_a_store_that_is_not_let_go_of_stays_as_it_is(place: Place, file: Path) 
 def test_open_records_of_the_backup_are_closed(place: Place, tmp_path: Path) -> None:
     path = place.state_dir / "bulkhead.db"
     with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO api_key VALUES ('k', 'tn_acme', x'01', 'h', 'n', 0, NULL)")
+        accounts.add_key(db, "k", "tn_acme", b"\x01")
         db.execute(
             "INSERT INTO usage_record (id, request_id, tenant_id, api_key_id, operation, model_id,"
             " model_revision, streamed, boot_id, currency, input_price_pico,"

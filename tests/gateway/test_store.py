@@ -23,6 +23,7 @@ from gateway.store.current import HEAD, bring_up_to_date, is_current
 from gateway.store.errors import StoreTooNew, StoreUnavailable
 from gateway.store.migrate import migrate, rehearse
 from gateway.store.schema import metadata
+from tests.gateway.accounts import add_key, add_tenant
 
 SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql NOT NULL"
 
@@ -54,7 +55,7 @@ def test_a_second_migration_changes_nothing(path: Path) -> None:
 def test_the_database_is_for_its_owner_alone(path: Path) -> None:
     migrate(path)
     with closing(open_for_writing(path)) as db, transaction(db):
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
+        add_tenant(db)
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert len(modes) == 4  # the file, its log, the log's index, our lock
     assert set(modes.values()) == {0o600}
@@ -67,7 +68,7 @@ def test_several_processes_may_migrate_at_once(path: Path) -> None:
     children = [subprocess.Popen(command) for _ in range(3)]
     assert [child.wait(30) for child in children] == [0, 0, 0]
     with closing(open_for_reading(path)) as db:
-        assert db.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+        assert db.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
 
 
 def test_a_migration_waits_for_another_one(path: Path) -> None:
@@ -128,7 +129,7 @@ def test_a_full_disk_is_told_as_the_store_s_fault(path: Path) -> None:
             db.execute("CREATE TABLE large AS SELECT zeroblob(1000000)")
         assert not db.in_transaction
         with pytest.raises(sqlite3.IntegrityError), transaction(db):
-            db.execute("INSERT INTO tenant VALUES ('tn_1', NULL, 0, 0)")
+            db.execute("INSERT INTO tenant (id, is_demo, created_at) VALUES ('tn_1', 0, 0)")
 
 
 def test_every_table_is_strict(path: Path) -> None:
@@ -142,19 +143,25 @@ def test_every_table_is_strict(path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "INSERT INTO tenant VALUES ('tn_2', 'globex', 0, 0)",
+        "INSERT INTO tenant (id, name, is_demo, created_at) VALUES ('tn_2', 'globex', 0, 0)",
         "UPDATE tenant SET name = 'initech'",
-        "INSERT INTO api_key VALUES ('key_2', 'tn_1', x'02', 'h', 'n', 0, NULL)",
+        "INSERT INTO api_key (id, tenant_id, digest, hint, name, created_at)"
+        " VALUES ('key_2', 'tn_1', x'02', 'h', 'n', 0)",
         "UPDATE api_key SET revoked_at = 1",
         "DELETE FROM api_key",
+        "INSERT INTO project (id, tenant_id, name, created_at) VALUES ('pr_1', 'tn_1', 'p', 0)",
+        "INSERT INTO api_key_past_secret (digest, key_id, hint, valid_until)"
+        " VALUES (x'02', 'key_1', 'h', 9)",
+        "INSERT INTO limit_rule (scope_kind, scope_id, rpm, updated_at)"
+        " VALUES ('tenant', 'tn_1', 9, 0)",
     ],
 )
 def test_any_change_of_a_tenant_or_key_moves_the_directory_version(path: Path, change: str) -> None:
     migrate(path)
     version = "SELECT version FROM directory_version"
     with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
-        db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
+        add_tenant(db)
+        add_key(db)
         (before,) = db.execute(version).fetchone()
         db.execute(change)
         assert db.execute(version).fetchone() == (before + 1,)
@@ -170,8 +177,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9998"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -186,19 +193,19 @@ def newer(tmp_path: Path) -> str:
     """Our migrations, and one more."""
     folder = tmp_path / "newer"
     shutil.copytree(Path(store.__file__).parent / "migrations", folder)
-    (folder / "versions" / "0002_colour.py").write_text(SECOND)
+    (folder / "versions" / "9998_colour.py").write_text(SECOND)
     return str(folder)
 
 
 def test_a_rehearsal_tells_what_would_run_and_changes_nothing(path: Path, newer: str) -> None:
     migrate(path)
     with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
+        add_tenant(db)
     before = path.read_bytes()
     found = rehearse(path, newer)
-    assert (found.current, found.head) == ("0001", "0002")
+    assert (found.current, found.head) == (HEAD, "9998")
     (step,) = found.steps
-    assert (step.revision, step.says) == ("0002", "Tenants have a colour.")
+    assert (step.revision, step.says) == ("9998", "Tenants have a colour.")
     assert "UPDATE tenant SET colour = 'red'" in step.sql
     assert any(line.startswith("ALTER TABLE tenant ADD COLUMN colour") for line in step.sql)
     assert not any(line.startswith("SELECT") for line in step.sql)
@@ -210,14 +217,14 @@ def test_a_rehearsal_tells_what_would_run_and_changes_nothing(path: Path, newer:
 
 def test_a_rehearsal_without_a_database_starts_from_nothing(path: Path) -> None:
     found = rehearse(path)
-    assert (found.current, found.head) == (None, "0001")
+    assert (found.current, found.head) == (None, HEAD)
     assert any(line.startswith("CREATE TABLE tenant") for line in found.steps[0].sql)
     assert not path.exists()
 
 
 def test_a_rehearsal_finds_what_would_fail(path: Path, newer: str) -> None:
     migrate(path)
-    script = Path(newer) / "versions" / "0002_colour.py"
+    script = Path(newer) / "versions" / "9998_colour.py"
     script.write_text(SECOND.replace("UPDATE tenant", "UPDATE nowhere"))
     with pytest.raises(StoreUnavailable, match="no such table: nowhere"):
         rehearse(path, newer)
@@ -229,19 +236,19 @@ def test_a_rehearsal_finds_what_would_fail(path: Path, newer: str) -> None:
 def test_before_a_migration_the_database_is_copied_and_three_copies_are_kept(
     path: Path, newer: str
 ) -> None:
-    assert [step.revision for step in migrate(path)] == ["0001"]
+    assert [step.revision for step in migrate(path)] == ["0001", HEAD]
     assert not (path.parent / "backups").exists(), "there was nothing to copy"
     for number in range(4):
         with closing(open_for_writing(path)) as db:
-            db.execute("INSERT INTO tenant VALUES (?, ?, 0, 0)", (f"tn_{number}", f"t{number}"))
-        assert [step.revision for step in migrate(path, newer)] == ["0002"]
+            add_tenant(db, f"t{number}", f"tn_{number}")
+        assert [step.revision for step in migrate(path, newer)] == ["9998"]
         assert migrate(path, newer) == []
         with closing(open_for_writing(path)) as db:
             db.execute("ALTER TABLE tenant DROP COLUMN colour")
-            db.execute("UPDATE alembic_version SET version_num = '0001'")
+            db.execute("UPDATE alembic_version SET version_num = '0002'")
     copies = sorted((path.parent / "backups").iterdir())
     assert [facts(copy).tenants for copy in copies] == [2, 3, 4]
-    assert {facts(copy).revision for copy in copies} == {"0001"}
+    assert {facts(copy).revision for copy in copies} == {HEAD}
     assert {stat.S_IMODE(copy.stat().st_mode) for copy in copies} == {0o600}
 
 

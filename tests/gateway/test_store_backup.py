@@ -17,6 +17,7 @@ from gateway.store.connection import open_for_reading, open_for_writing, transac
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.records import insert_open, settle
+from tests.gateway.accounts import add_key, add_tenant
 
 PRICES = {"currency": "USD", "input_price_pico": 1, "cached_input_price_pico": 1}
 
@@ -26,8 +27,8 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "a store.db"
     migrate(path)
     with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
-        db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
+        add_tenant(db)
+        add_key(db)
     return path
 
 
@@ -82,10 +83,10 @@ def test_a_copy_is_one_private_file_with_everything_committed(path: Path, tmp_pa
     (tmp_path / "out").mkdir()
     target = tmp_path / "out" / "copy.db"
     with closing(open_for_writing(path)) as db, transaction(db):
-        db.execute("INSERT INTO tenant VALUES ('tn_2', 'globex', 0, 0)")
+        add_tenant(db, "globex", "tn_2")
     with closing(open_for_writing(path)) as db:
         db.execute("BEGIN IMMEDIATE")
-        db.execute("INSERT INTO tenant VALUES ('tn_3', 'initech', 0, 0)")
+        add_tenant(db, "initech", "tn_3")
         backup.copy(path, target)  # beside a writer, whose change isn't committed
         db.execute("ROLLBACK")
     backup.check(target)
@@ -107,14 +108,14 @@ def test_what_is_put_back_is_seen_whole_by_connections_that_were_open(
     """A reader in the middle keeps its old snapshot; a writer's next statement meets the new."""
     backup.copy(path, tmp_path / "then.db")
     with closing(open_for_writing(path)) as writer, closing(open_for_reading(path)) as reader:
-        writer.execute("INSERT INTO tenant VALUES ('tn_2', 'globex', 0, 0)")
+        add_tenant(writer, "globex", "tn_2")
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM tenant").fetchone() == (2,)
         backup.put_back(tmp_path / "then.db", path)
         assert reader.execute("SELECT count(*) FROM tenant").fetchone() == (2,)
         reader.execute("COMMIT")
         assert reader.execute("SELECT count(*) FROM tenant").fetchone() == (1,)
-        writer.execute("INSERT INTO tenant VALUES ('tn_2', 'globex', 0, 0)")
+        add_tenant(writer, "globex", "tn_2")
         assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     backup.check(path)
 
@@ -124,7 +125,7 @@ def test_what_is_put_back_while_others_write_is_waited_for(path: Path, tmp_path:
     backup.copy(path, tmp_path / "then.db")
     with closing(open_for_writing(path)) as db:
         db.execute("BEGIN IMMEDIATE")
-        db.execute("INSERT INTO tenant VALUES ('tn_2', 'globex', 0, 0)")
+        add_tenant(db, "globex", "tn_2")
         putting = threading.Thread(target=backup.put_back, args=(tmp_path / "then.db", path))
         putting.start()
         putting.join(0.2)
@@ -176,8 +177,8 @@ def test_lost_counts_what_is_only_here(path: Path, tmp_path: Path) -> None:
     close(path, "ur_free")
     enter(path, "ur_still_open")
     with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_2', 'globex', 0, 0)")
-        db.execute("INSERT INTO api_key VALUES ('key_2', 'tn_2', x'02', 'h', 'n', 0, NULL)")
+        add_tenant(db, "globex", "tn_2")
+        add_key(db, "key_2", "tn_2", b"\x02")
         db.execute("UPDATE api_key SET revoked_at = 9 WHERE id = 'key_1'")
     assert backup.lost(path, tmp_path / "then.db") == Lost(
         records=3, amounts={"USD": 2_000_103}, tenants=1, keys=1, revocations=1

@@ -23,6 +23,7 @@ from gateway.prices import TokenPrices, Usage
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
+from tests.gateway.accounts import add_key, add_tenant
 
 KILLS = 4
 WORKERS = 64
@@ -51,8 +52,8 @@ async def test_what_was_acknowledged_survives_kill_9_exactly_once(tmp_path: Path
     path = tmp_path / "store.db"
     migrate(path)
     with closing(open_for_writing(path)) as db:
-        db.execute("INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0)")
-        db.execute("INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL)")
+        add_tenant(db)
+        add_key(db)
     journal = tmp_path / "acknowledged"
     for boot in range(KILLS):
         run_and_kill(path, journal, f"boot_{boot}", settlements=300 * (boot + 1))

@@ -17,8 +17,7 @@ from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.writer import MAX_BATCH, Job, Writer
-
-ADD = "INSERT INTO tenant VALUES (?1, ?1, 0, 0)"
+from tests.gateway.accounts import add_key, add_tenant
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def writer(path: Path) -> Iterator[Writer]:
 
 def adding(name: str) -> Job[str]:
     def job(db: sqlite3.Connection) -> str:
-        db.execute(ADD, (name,))
+        add_tenant(db, name, name)
         return name
 
     return job
@@ -72,7 +71,7 @@ async def test_a_bad_job_fails_alone_and_takes_back_its_own_changes(
     writer: Writer, path: Path
 ) -> None:
     def bad(db: sqlite3.Connection) -> None:
-        db.execute(ADD, ("half",))
+        add_tenant(db, "half", "half")
         raise ValueError("changed my mind")
 
     gate = Gate()
@@ -118,7 +117,7 @@ async def test_a_failed_commit_fails_everyone_in_it_and_the_thread_goes_on(
     def poisoned(db: sqlite3.Connection) -> None:
         """A violation that SQLite finds only when it commits."""
         db.execute("PRAGMA defer_foreign_keys = ON")
-        db.execute("INSERT INTO api_key VALUES ('k', 'nobody', x'00', '', '', 0, NULL)")
+        add_key(db, "k", "nobody")
 
     gate = Gate()
     writer.post(gate)

@@ -256,7 +256,7 @@ def fill(desk: Console, count: int) -> None:
             if n < count - 1:
                 opened = n * 1_000_000
                 db.execute(
-                    "UPDATE usage_record SET state = 'settled', outcome = 'completed',"
+                    "UPDATE usage_record SET state = 'settled', seq = rowid, outcome = 'completed',"
                     " billable = 0, bill_reason = 'x', settled_at = ?1, ended_at = ?1,"
                     " first_token_at = ?2,"
                     " usage_source = 'none', amount_pico = 0, status_code = 200 WHERE id = ?3",

@@ -59,8 +59,11 @@ def test_a_damaged_store(well: Patient) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA journal_mode = DELETE")
+        roots = db.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name = 'usage_record'")
+        pages = [page for (page,) in roots if page]
     data = bytearray(path.read_bytes())
-    data[4096 * 3 : 4096 * 6] = os.urandom(4096 * 3)
+    for page in pages:
+        data[4096 * (page - 1) : 4096 * page] = os.urandom(4096)
     path.write_bytes(data)
     one(folder.store(well), "error")
 

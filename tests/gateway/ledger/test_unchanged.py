@@ -34,7 +34,8 @@ CHANGES = [
         "UPDATE usage_line SET line_no = line_no + 7",
         "DELETE FROM usage_line",
         "REPLACE INTO usage_line SELECT * FROM usage_line",
-        "INSERT INTO usage_line SELECT record_id, 9, sku_id, token_class, quantity, price_pico,"
+        "INSERT INTO usage_line (record_id, line_no, sku_id, token_class, quantity, price_pico,"
+        " amount_pico) SELECT record_id, 9, sku_id, token_class, quantity, price_pico,"
         " amount_pico FROM usage_line LIMIT 1",
     ],
 )
@@ -72,5 +73,5 @@ async def test_an_amount_that_is_not_the_sum_of_its_lines_is_refused(
     ):
         db.execute(
             "UPDATE usage_record SET state = 'settled', outcome = 'completed', billable = 1,"
-            " settled_at = 1, usage_source = 'none', amount_pico = 5"
+            " settled_at = 1, usage_source = 'none', seq = 1, amount_pico = 5"
         )

@@ -17,6 +17,7 @@ from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
 from gateway.usage.page import UsagePage, usage_page
+from tests.gateway.accounts import add_key, add_tenant
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -36,10 +37,9 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "store.db"
     migrate(path)
     with closing(open_for_writing(path)) as db:
-        db.executescript(
-            "INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0), ('tn_2', 'globex', 0, 0);"
-            "INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL);"
-        )
+        add_tenant(db)
+        add_tenant(db, "globex", "tn_2")
+        add_key(db)
     return path
 
 

@@ -22,6 +22,7 @@ from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
 from gateway.usage import records as exporting
 from gateway.usage.records import COLUMNS, Format, export
+from tests.gateway.accounts import add_key, add_tenant
 
 END_US = 2_000_000_000_000_000
 PRICES = TokenPrices("USD", input=22_500, cached_input=11_250, output=400_000)
@@ -42,10 +43,9 @@ async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     path = tmp_path / "store.db"
     migrate(path)
     with closing(open_for_writing(path)) as db:
-        db.executescript(
-            "INSERT INTO tenant VALUES ('tn_1', 'acme', 0, 0), ('tn_2', 'globex', 0, 0);"
-            "INSERT INTO api_key VALUES ('key_1', 'tn_1', x'01', 'h', 'n', 0, NULL);"
-        )
+        add_tenant(db)
+        add_tenant(db, "globex", "tn_2")
+        add_key(db)
     writer = Writer(path)
     writer.start()
     await fill(writer)

@@ -1,6 +1,7 @@
 """Tenants, keys, usage records and their lines, and the triggers that guard them.
 
-There is no way down: a ledger isn't taken apart. Go back by restoring a backup.
+There is no way down: a ledger isn't taken apart. Go back by restoring a backup. SQLite's alone:
+PostgreSQL's tables begin with 0002.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ END
 
 
 def upgrade() -> None:
+    if op.get_bind().dialect.name != "sqlite":
+        return
     _create_directory()
     _create_usage_record()
     _create_usage_line()

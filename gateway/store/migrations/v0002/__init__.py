@@ -1,0 +1,1 @@
+"""The tables as migration 0002 makes them, and their triggers. Never edited once released."""
