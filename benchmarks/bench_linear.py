@@ -26,7 +26,7 @@ from benchmarks.process import Foreign, end_on_sigterm
 from benchmarks.report import at_least, emit, foreign_note, median, table
 from engines.kernels.native import IS_BUILT, module
 
-KINDS = ("w16a16", "w4a16", "w4a8", "w8a8")
+KINDS = ("w16a16", "w4a16", "w4a8", "w8a8", "w6a8")
 HEAD = (49152, 576)
 SHAPES = ((576, 576), (1536, 576), (576, 1536), HEAD)
 ROWS = (1, 8, 32, 512)
@@ -37,8 +37,8 @@ MOST_OUTPUTS = 1 << 17  # of a call: they stay in the cache
 ITEM_BLOCKS = 8  # that a step's thread takes at once
 TURNS = 9
 # One row: of the read's speed. More: of torch's, and for 4-bit weights operations a second.
-OF_READ = {"w16a16": 0.75, "w4a16": 0.5, "w4a8": 0.75, "w8a8": 0.75}
-FASTER = {"w16a16": 0.9, "w4a16": 1.5, "w4a8": 2.5, "w8a8": 2.5}
+OF_READ = {"w16a16": 0.75, "w4a16": 0.5, "w4a8": 0.75, "w8a8": 0.75, "w6a8": 0.75}
+FASTER = {"w16a16": 0.9, "w4a16": 1.5, "w4a8": 2.5, "w8a8": 2.5, "w6a8": 2.5}
 W4A8_GOPS = 300
 Bytes = NDArray[np.uint8]
 Arm = Callable[[], object]
@@ -182,13 +182,13 @@ def bf16(dense: Tensor) -> tuple[Bytes, Product]:
     return module.pack_bf16(dense.view(torch.uint16).numpy()), product
 
 
-def int8(dense: Tensor) -> tuple[Bytes, Product]:
+def int8(dense: Tensor, pack: Callable[[NDArray[np.uint16]], Bytes]) -> tuple[Bytes, Product]:
     def product(copies: int) -> Callable[[Tensor, int], Tensor]:
         weights = (dense * 30).to(torch.int8).repeat(copies, 1, 1)
         scales = torch.ones(len(dense)).bfloat16()
         return lambda x, copy: torch._weight_int8pack_mm(x, weights[copy], scales)
 
-    return module.pack_int8(dense.view(torch.uint16).numpy()), product
+    return pack(dense.view(torch.uint16).numpy()), product
 
 
 def int4(dense: Tensor) -> tuple[Bytes, Product]:
@@ -213,7 +213,8 @@ PREPARED: dict[str, Callable[[Tensor], tuple[Bytes, Product]]] = {
     "w16a16": bf16,
     "w4a16": int4,
     "w4a8": int4,
-    "w8a8": int8,
+    "w8a8": lambda dense: int8(dense, module.pack_int8),
+    "w6a8": lambda dense: int8(dense, module.pack_int6),  # torch has nothing of 6 bits
 }
 
 

@@ -16,6 +16,9 @@ def isas() -> list[str]:
 def pack_bf16(weight: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """Weights [n, k], bfloat16 by its bits, as `linear` reads them."""
 
+def pack_int6(weight: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    """`pack_int8`, to 6 bits."""
+
 def pack_int8(weight: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """Weights [n, k], bfloat16 by its bits, rounded to int8 with a scale for each 64 of k."""
 
@@ -40,8 +43,9 @@ def linear(
 ) -> NDArray[np.float32]:
     """x W^T [rows, n], added to `onto` if given. Rounds x to what the product takes.
 
-    `kind`: w16a16, w4a16, w4a8 or w8a8; `group`: of the weights, any for w16a16; `isa`: the best
-    one unless named; `blocks`: of 16 rows of W that a thread takes at a time, 0 for all.
+    `kind`: w16a16, w4a16, w4a8, w8a8 or w6a8; `group`: of the weights, any for w16a16;
+    `isa`: the best one unless named; `blocks`: of 16 rows of W that a thread takes at a time, 0
+    for all.
     """
 
 class StepView:

@@ -174,7 +174,7 @@ CHOICES = {
     "backend": (AUTO, *BACKENDS),
     "dtype": tuple(DTYPES),
     "activations": (AUTO, "int8", "bfloat16"),
-    "lm_head": (AUTO, "int8", "bfloat16"),
+    "lm_head": (AUTO, "int8", "int6", "bfloat16"),
     "kv_dtype": (AUTO, *KV_DTYPES),
     "kv_scales": KV_SCALES,
     "integrity": INTEGRITY,

@@ -23,6 +23,8 @@ PRODUCTS = {
     ("bf16", "int8"): "w16a16",
     ("int8", "bfloat16"): "w8a8",
     ("int8", "int8"): "w8a8",
+    ("int6", "bfloat16"): "w6a8",
+    ("int6", "int8"): "w6a8",
     ("int4", "bfloat16"): "w4a16",
     ("int4", "int8"): "w4a8",
 }

@@ -43,6 +43,7 @@ def layout() -> str:
     for packed in (
         module.pack_bf16(bits),
         module.pack_int8(bits),
+        module.pack_int6(bits),
         module.pack_int4(nibbles, scales),
     ):
         digest.update(packed.data)
@@ -62,10 +63,12 @@ class _Packer:
         self._vector("norm", "model.norm.weight", hidden)
         tied = self._model.tied_embeddings
         head = embedding if tied else self._checkpoint.matrix("lm_head", vocab, hidden)
-        if lm_head == "int8" and isinstance(head, Tensor):
+        if lm_head in ("int8", "int6") and isinstance(head, Tensor):
             if hidden % HEAD_GROUP:
-                raise UnsupportedError(f"option 'lm_head' \"int8\": {hidden} inputs of the head")
-            self._weights("head", "int8", native.module.pack_int8(head.bf16), head.data.shape)
+                raise UnsupportedError(f"option 'lm_head' {lm_head!r}: {hidden} inputs of the head")
+            module = native.module
+            packed = module.pack_int8 if lm_head == "int8" else module.pack_int6
+            self._weights("head", lm_head, packed(head.bf16), head.data.shape)
         else:
             self._linear("head", ["lm_head"], [head])
 

@@ -46,8 +46,8 @@ def settled(
     is_int4 = quantization is not None and bool(quantization.weights)
     return replace(
         engine,
-        activations=_choice(engine, "activations", is_int4),
-        lm_head=_choice(engine, "lm_head", is_int4),
+        activations=_choice(engine, "activations", "int8", is_int4),
+        lm_head=_choice(engine, "lm_head", "int6", is_int4),
     )
 
 
@@ -107,11 +107,11 @@ def _threads(engine: EngineConfig) -> int:
     return 1 if engine.backend == "torch" and not engine.threads else num_threads(engine.threads)
 
 
-def _choice(engine: EngineConfig, name: str, is_int4: bool) -> str:
-    """Auto is int8 for 4-bit models; only the native backend has it."""
+def _choice(engine: EngineConfig, name: str, of_int4: str, is_int4: bool) -> str:
+    """Auto is `of_int4` for 4-bit models; only the native backend has fewer than 16 bits."""
     value: str = getattr(engine, name)
-    if value == "int8" and engine.backend != "native":
-        raise UnsupportedError(f"option {name!r} 'int8' is for backend 'native'")
+    if value not in (AUTO, "bfloat16") and engine.backend != "native":
+        raise UnsupportedError(f"option {name!r} {value!r} is for backend 'native'")
     if value != AUTO:
         return value
-    return "int8" if is_int4 and engine.backend == "native" else "bfloat16"
+    return of_int4 if is_int4 and engine.backend == "native" else "bfloat16"

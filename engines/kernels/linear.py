@@ -43,7 +43,13 @@ def w4a8(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
 
 def w8a8(x: Tensor, weight: Tensor) -> Tensor:
     """`weight` bfloat16 [n, k], rounded to int8 as the packer does."""
-    rounded = int8_weight(weight)
+    rounded = rounded_weight(weight, 127)
+    return _int8_product(int8_rows(x), rounded.values, rounded.scales.T)
+
+
+def w6a8(x: Tensor, weight: Tensor) -> Tensor:
+    """The same with weights of 6 bits."""
+    rounded = rounded_weight(weight, 31)
     return _int8_product(int8_rows(x), rounded.values, rounded.scales.T)
 
 
@@ -61,19 +67,22 @@ def int8_rows(x: Tensor) -> Int8:
     groups = x.float().view(len(x), -1, INPUT_GROUP)
     highest = groups.abs().amax(2)
     scales = torch.where(highest.isfinite(), highest / 127, torch.nan)
-    return Int8(_rounded(groups, scales), scales)
+    return Int8(_rounded(groups, scales, 127), scales)
 
 
-def int8_weight(weight: Tensor) -> Int8:
-    """The same for weights; their scales are bfloat16 numbers, so that they take half the room."""
+def rounded_weight(weight: Tensor, most: int) -> Int8:
+    """The same for weights, to whole numbers of at most `most`.
+
+    Their scales are bfloat16 numbers, so that they take half the room.
+    """
     groups = weight.float().view(len(weight), -1, INPUT_GROUP)
-    scales = (groups.abs().amax(2) / 127).bfloat16().float()
-    return Int8(_rounded(groups, scales), scales)
+    scales = (groups.abs().amax(2) / most).bfloat16().float()
+    return Int8(_rounded(groups, scales, most), scales)
 
 
-def _rounded(groups: Tensor, scales: Tensor) -> Tensor:
+def _rounded(groups: Tensor, scales: Tensor, most: int) -> Tensor:
     steps = (groups / scales[:, :, None]).nan_to_num(0, 0, 0)
-    return steps.round().clamp(-127, 127).to(torch.int8).flatten(1)
+    return steps.round().clamp(-most, most).to(torch.int8).flatten(1)
 
 
 def _of_each_64(scales: Tensor, values: Tensor) -> Tensor:

@@ -53,11 +53,14 @@ NewBytes packed_bf16(Rows<uint16_t> w) {
   return out;
 }
 
-NewBytes packed_int8(Rows<uint16_t> w) {
+using Packer = void (*)(const uint16_t* w, int n, int k, std::byte* out);
+
+template <Weights WEIGHTS, Packer PACK>
+NewBytes packed_rounded(Rows<uint16_t> w) {
   const int64_t n = w.shape(0), k = w.shape(1);
-  NewBytes out = new_packed(Weights::int8, n, k, INPUT_GROUP);
+  NewBytes out = new_packed(WEIGHTS, n, k, INPUT_GROUP);
   nb::gil_scoped_release released;
-  pack_int8(w.data(), static_cast<int>(n), static_cast<int>(k), bytes_of(out));
+  PACK(w.data(), static_cast<int>(n), static_cast<int>(k), bytes_of(out));
   return out;
 }
 
@@ -131,7 +134,8 @@ NewRows linear(const std::string& kind_name, Bytes packed, int64_t n, int64_t k,
 void bind_linear(nb::module_& module) {
   using namespace nb::literals;
   module.def("pack_bf16", packed_bf16, "weight"_a.noconvert());
-  module.def("pack_int8", packed_int8, "weight"_a.noconvert());
+  module.def("pack_int8", packed_rounded<Weights::int8, pack_int8>, "weight"_a.noconvert());
+  module.def("pack_int6", packed_rounded<Weights::int6, pack_int6>, "weight"_a.noconvert());
   module.def("pack_int4", packed_int4, "weight"_a.noconvert(), "scales"_a.noconvert());
   module.def("packed_bytes", packed_bytes, "kind"_a, "n"_a, "k"_a, "group"_a);
   module.def("linear", linear, "kind"_a, "packed"_a.noconvert(), "n"_a, "k"_a, "group"_a,

@@ -16,7 +16,7 @@ namespace bulkhead {
 inline constexpr int BLOCK = 16;          // rows of W in a block
 inline constexpr int INPUT_GROUP = 64;    // values of x that share an int8 scale
 
-enum class Weights { bf16, int8, int4 };  // int8 and int4 are symmetric, with a scale a group of k
+enum class Weights { bf16, int8, int6, int4 };  // intN is symmetric, with a scale a group of k
 
 struct Matrix {
   Weights weights;
@@ -48,6 +48,7 @@ struct LinearKernels {
   Product int4_bf16;  // W4A16, as TensorRT-LLM computes it
   Product int4_int8;  // W4A8
   Product int8_int8;  // W8A8, for a language model's head
+  Product int6_int8;  // W6A8, the same in three quarters of the bytes
 };
 
 const LinearKernels& linear_kernels(Isa isa);
@@ -59,5 +60,7 @@ void pack_bf16(const uint16_t* w, int n, int k, std::byte* out);
 void pack_int4(const uint8_t* w, const float* scales, int n, int k, int group, std::byte* out);
 // Rounds bf16 [n, k] to int8 with one scale (amax / 127) for each row and 64 of k.
 void pack_int8(const uint16_t* w, int n, int k, std::byte* out);
+// The same to int6 (amax / 31).
+void pack_int6(const uint16_t* w, int n, int k, std::byte* out);
 
 }  // namespace bulkhead

@@ -54,31 +54,58 @@ void store(const Spot& spot, const __m256 (&sums)[ROWS][HALVES]) {
   }
 }
 
-// How the bytes of half a line are multiplied with x: 8 sums of 4 or 8 products. AVX2 multiplies
-// unsigned by signed, and adds two products in 16 bits.
+__m256i in_32_bits(__m256i sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
+
+// How the bytes of half a line, or of some together, are multiplied with x: 8 sums of 4, 8 or 16
+// products. AVX2 multiplies unsigned by signed, and adds two products in 16 bits.
 struct Int8 {
   static constexpr Weights WEIGHTS = Weights::int8;
-  static constexpr int OFFSET = 0, REGISTERS = 1;
-  static void unpack(__m256i bytes, __m256i (&out)[1]) {
-    out[0] = _mm256_xor_si256(bytes, _mm256_set1_epi8(static_cast<char>(INT8_OFFSET)));
+  static constexpr int OFFSET = 0, TOGETHER = 1, REGISTERS = 1;
+  static void unpack(const std::byte* line, int half, __m256i (&out)[1]) {
+    const __m256i offset = _mm256_set1_epi8(static_cast<char>(INT8_OFFSET));
+    out[0] = _mm256_xor_si256(load(line, half), offset);
   }
   // 255 * 127 twice would not fit in 16 bits, so the sign is moved to x.
   static __m256i products(const __m256i (&w)[1], const int8_t* x) {
-    return _mm256_maddubs_epi16(_mm256_abs_epi8(w[0]), _mm256_sign_epi8(broadcast(x), w[0]));
+    return in_32_bits(
+        _mm256_maddubs_epi16(_mm256_abs_epi8(w[0]), _mm256_sign_epi8(broadcast(x), w[0])));
+  }
+};
+
+struct Int6 {
+  static constexpr Weights WEIGHTS = Weights::int6;
+  static constexpr int OFFSET = INT6_OFFSET, TOGETHER = 3, REGISTERS = 4;
+  static void unpack(const std::byte* line, int half, __m256i (&out)[4]) {
+    const __m256i a = load(line, half), b = load(line + LINE, half);
+    const __m256i c = load(line + 2 * LINE, half), low = _mm256_set1_epi8(63);
+    out[0] = _mm256_and_si256(a, low);
+    out[1] = _mm256_and_si256(b, low);
+    out[2] = _mm256_and_si256(c, low);
+    const __m256i bits_0_1 = _mm256_and_si256(_mm256_srli_epi32(a, 6), _mm256_set1_epi8(3));
+    const __m256i bits_2_3 = _mm256_and_si256(_mm256_srli_epi32(b, 4), _mm256_set1_epi8(12));
+    const __m256i bits_4_5 = _mm256_and_si256(_mm256_srli_epi32(c, 2), _mm256_set1_epi8(48));
+    out[3] = _mm256_or_si256(_mm256_or_si256(bits_0_1, bits_2_3), bits_4_5);
+  }
+  // 63 * 127 fits four times, hardly.
+  static __m256i products(const __m256i (&w)[4], const int8_t* x) {
+    __m256i pairs[4];
+    for (int i = 0; i < 4; ++i) pairs[i] = _mm256_maddubs_epi16(w[i], broadcast(x + 4 * i));
+    return _mm256_add_epi32(in_32_bits(_mm256_add_epi16(pairs[0], pairs[1])),
+                            in_32_bits(_mm256_add_epi16(pairs[2], pairs[3])));
   }
 };
 
 struct Int4 {
   static constexpr Weights WEIGHTS = Weights::int4;
-  static constexpr int OFFSET = INT4_OFFSET, REGISTERS = 2;
-  static void unpack(__m256i bytes, __m256i (&out)[2]) {
-    const __m256i low = _mm256_set1_epi8(15);
+  static constexpr int OFFSET = INT4_OFFSET, TOGETHER = 1, REGISTERS = 2;
+  static void unpack(const std::byte* line, int half, __m256i (&out)[2]) {
+    const __m256i low = _mm256_set1_epi8(15), bytes = load(line, half);
     out[0] = _mm256_and_si256(bytes, low);
     out[1] = _mm256_and_si256(_mm256_srli_epi32(bytes, 4), low);
   }
   static __m256i products(const __m256i (&w)[2], const int8_t* x) {
-    return _mm256_add_epi16(_mm256_maddubs_epi16(w[0], broadcast(x)),
-                            _mm256_maddubs_epi16(w[1], broadcast(x + 4)));
+    return in_32_bits(_mm256_add_epi16(_mm256_maddubs_epi16(w[0], broadcast(x)),
+                                       _mm256_maddubs_epi16(w[1], broadcast(x + 4))));
   }
 };
 
@@ -101,9 +128,9 @@ struct Int8Tile {
         for (int half = 0; half < HALVES; ++half)
           exact[r][half] =
               _mm256_set1_epi32(-W::OFFSET * x.sums[first_group + r * groups + group]);
-      for (int line = 0; line < LINES; ++line)
-        add_line(spot.data(0) + lines_at(W::WEIGHTS, group) + line * LINE,
-                 values + group * INPUT_GROUP + line * W::REGISTERS * 4, x.k, exact);
+      for (int unit = 0; unit < LINES / W::TOGETHER; ++unit)
+        add_lines(spot.data(0) + lines_at(W::WEIGHTS, group) + unit * W::TOGETHER * LINE,
+                  values + group * INPUT_GROUP + unit * W::REGISTERS * 4, x.k, exact);
       for (int half = 0; half < HALVES; ++half) {
         const __m256 w_scales = floats_of(spot.data(0) + scales_at(W::WEIGHTS, group) + half * 16);
         for (int r = 0; r < ROWS; ++r) {
@@ -117,16 +144,13 @@ struct Int8Tile {
   }
 
   template <int ROWS>
-  static void add_line(const std::byte* line, const int8_t* x, size_t stride,
-                       __m256i (&exact)[ROWS][HALVES]) {
-    const __m256i ones = _mm256_set1_epi16(1);
+  static void add_lines(const std::byte* first, const int8_t* x, size_t stride,
+                        __m256i (&exact)[ROWS][HALVES]) {
     for (int half = 0; half < HALVES; ++half) {
       __m256i w[W::REGISTERS];
-      W::unpack(load(line, half), w);
-      for (int r = 0; r < ROWS; ++r) {
-        const __m256i products = W::products(w, x + r * stride);
-        exact[r][half] = _mm256_add_epi32(exact[r][half], _mm256_madd_epi16(products, ones));
-      }
+      W::unpack(first, half, w);
+      for (int r = 0; r < ROWS; ++r)
+        exact[r][half] = _mm256_add_epi32(exact[r][half], W::products(w, x + r * stride));
     }
   }
 };
@@ -216,6 +240,7 @@ const LinearKernels LINEAR_AVX2 = {
     run_product<Int4Bf16Tile>,
     run_product<Int8Tile<Int4>>,
     run_product<Int8Tile<Int8>>,
+    run_product<Int8Tile<Int6>>,
 };
 
 }  // namespace bulkhead

@@ -61,20 +61,36 @@ void store(const Spot& spot, const __m512 (&sums)[ROWS][BLOCKS]) {
   }
 }
 
-// How a line of W becomes registers of 16 x 4 unsigned bytes.
+// How a line of W, or some together, become registers of 16 x 4 unsigned bytes.
 struct Int8 {
   static constexpr Weights WEIGHTS = Weights::int8;
-  static constexpr int OFFSET = INT8_OFFSET, REGISTERS = 1;
+  static constexpr int OFFSET = INT8_OFFSET, TOGETHER = 1, REGISTERS = 1;
   static void unpack(const std::byte* line, __m512i (&out)[1]) { out[0] = load(line); }
 };
 
 struct Int4 {
   static constexpr Weights WEIGHTS = Weights::int4;
-  static constexpr int OFFSET = INT4_OFFSET, REGISTERS = 2;
+  static constexpr int OFFSET = INT4_OFFSET, TOGETHER = 1, REGISTERS = 2;
   static void unpack(const std::byte* line, __m512i (&out)[2]) {
     const __m512i low = _mm512_set1_epi8(15), pairs = load(line);
     out[0] = _mm512_and_si512(pairs, low);
     out[1] = _mm512_and_si512(_mm512_srli_epi32(pairs, 4), low);
+  }
+};
+
+struct Int6 {
+  static constexpr Weights WEIGHTS = Weights::int6;
+  static constexpr int OFFSET = INT6_OFFSET, TOGETHER = 3, REGISTERS = 4;
+  static void unpack(const std::byte* line, __m512i (&out)[4]) {
+    const __m512i a = load(line), b = load(line + LINE), c = load(line + 2 * LINE);
+    const __m512i low = _mm512_set1_epi8(63);
+    out[0] = _mm512_and_si512(a, low);
+    out[1] = _mm512_and_si512(b, low);
+    out[2] = _mm512_and_si512(c, low);
+    const __m512i bits_0_1 = _mm512_and_si512(_mm512_srli_epi32(a, 6), _mm512_set1_epi8(3));
+    const __m512i bits_2_3 = _mm512_and_si512(_mm512_srli_epi32(b, 4), _mm512_set1_epi8(12));
+    const __m512i bits_4_5 = _mm512_and_si512(_mm512_srli_epi32(c, 2), _mm512_set1_epi8(48));
+    out[3] = _mm512_or_si512(_mm512_or_si512(bits_0_1, bits_2_3), bits_4_5);
   }
 };
 
@@ -102,13 +118,13 @@ struct Int8Tile {
       ask_ahead<COUNT>(spot, lines_at(W::WEIGHTS, group), LINES);
       const int8_t* x_group = values + group * INPUT_GROUP;
 #pragma GCC unroll 16
-      for (int line = 0; line < LINES; ++line) {
+      for (int unit = 0; unit < LINES / W::TOGETHER; ++unit) {
         __m512i w[COUNT][W::REGISTERS];
         for (int b = 0; b < COUNT; ++b)
-          W::unpack(spot.data(b) + lines_at(W::WEIGHTS, group) + line * LINE, w[b]);
+          W::unpack(spot.data(b) + lines_at(W::WEIGHTS, group) + unit * W::TOGETHER * LINE, w[b]);
         for (int part = 0; part < W::REGISTERS; ++part)
           for (int r = 0; r < ROWS; ++r) {
-            const __m512i four = broadcast(x_group + r * x.k + (line * W::REGISTERS + part) * 4);
+            const __m512i four = broadcast(x_group + r * x.k + (unit * W::REGISTERS + part) * 4);
             for (int b = 0; b < COUNT; ++b)
               exact[r][b] = _mm512_dpbusd_epi32(exact[r][b], w[b][part], four);
           }
@@ -218,6 +234,7 @@ const LinearKernels LINEAR_AVX512 = {
     run_product<Int4Bf16Tile>,
     run_product<Int8Tile<Int4>>,
     run_product<Int8Tile<Int8>>,
+    run_product<Int8Tile<Int6>>,
 };
 
 }  // namespace bulkhead

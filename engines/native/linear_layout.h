@@ -5,12 +5,14 @@
 //
 // bf16: a line for each 2 of k; of each row w[k], w[k + 1].
 //
-// int8, int4: groups of 64 k, whatever the weights' own group is (a scale of 128 is written twice).
+// int8, int6, int4: groups of 64 k, whatever the weights' own group is (a scale of 128 is written twice).
 // Two groups lie together: a line of their scales (bf16; 16 rows of the first, then of the second),
 // then the lines of the first, then those of the second. The second may be missing at the end.
-// Values are stored as unsigned: value + 128, or + 8. AVX-512 multiplies unsigned by signed, and
+// Values are stored as unsigned: value + 128, + 32, or + 8. AVX-512 multiplies unsigned by signed, and
 // the offset times the sum of a group's x is taken off again.
 //   int8: a line for each 4 of k; of each row 4 bytes.
+//   int6: three lines for each 16 of k, the first 12 of them as int8's are; the two high bits of
+//   these bytes hold the last 4 of k: bits 0 and 1 in the first line, 2 and 3, 4 and 5.
 //   int4: a line for each 8 of k; of each row 4 bytes: k + i in the low nibble of byte i, k + 4 + i
 //   in its high nibble.
 #pragma once
@@ -24,9 +26,11 @@
 namespace bulkhead {
 
 inline constexpr int LINE = 64;
-inline constexpr int INT8_OFFSET = 128, INT4_OFFSET = 8;
+inline constexpr int INT8_OFFSET = 128, INT6_OFFSET = 32, INT4_OFFSET = 8;
 
-constexpr int lines_of_group(Weights weights) { return weights == Weights::int8 ? 16 : 8; }
+constexpr int lines_of_group(Weights weights) {
+  return weights == Weights::int8 ? 16 : weights == Weights::int6 ? 12 : 8;
+}
 
 // Bytes from the start of a block to the scales of a group, and to its first line.
 constexpr size_t scales_at(Weights weights, int group) {

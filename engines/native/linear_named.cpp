@@ -10,6 +10,7 @@ constexpr LinearKind KINDS[] = {
     {"w4a16", Weights::int4, &LinearKernels::int4_bf16, false},
     {"w4a8", Weights::int4, &LinearKernels::int4_int8, true},
     {"w8a8", Weights::int8, &LinearKernels::int8_int8, true},
+    {"w6a8", Weights::int6, &LinearKernels::int6_int8, true},
 };
 
 void require(bool holds, const std::string& otherwise) {
@@ -21,7 +22,8 @@ void require(bool holds, const std::string& otherwise) {
 const LinearKind& linear_kind(const std::string& name) {
   for (const LinearKind& kind : KINDS)
     if (name == kind.name) return kind;
-  throw std::invalid_argument("unknown product '" + name + "'; known: w16a16, w4a16, w4a8, w8a8");
+  throw std::invalid_argument("unknown product '" + name +
+                              "'; known: w16a16, w4a16, w4a8, w8a8, w6a8");
 }
 
 void check_matrix(Weights weights, int64_t n, int64_t k, int64_t group) {

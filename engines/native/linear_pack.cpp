@@ -28,13 +28,23 @@ class BlockWriter {
   void set_int8(int row, int group, int k, int value) {
     at(group, k / 4, row * 4 + k % 4) = static_cast<std::byte>(value + INT8_OFFSET);
   }
+  // Of 16 the last 4 go into the high bits of the bytes of the others.
+  void set_int6(int row, int group, int k, int value) {
+    const int stored = value + INT6_OFFSET, first = k / 16 * 3, offset = row * 4 + k % 4;
+    if (k % 16 < 12) return put(at(group, first + k % 16 / 4, offset), 0, 6, stored);
+    for (int line = 0; line < 3; ++line)
+      put(at(group, first + line, offset), 6, 2, stored >> 2 * line & 3);
+  }
   void set_int4(int row, int group, int k, int value) {
-    const int shift = k % 8 < 4 ? 0 : 4;
-    std::byte& pair = at(group, k / 8, row * 4 + k % 4);
-    pair = (pair & std::byte{0xf0} >> shift) | std::byte(value + INT4_OFFSET) << shift;
+    put(at(group, k / 8, row * 4 + k % 4), k % 8 < 4 ? 0 : 4, 4, value + INT4_OFFSET);
   }
 
  private:
+  static void put(std::byte& byte, int shift, int bits, int value) {
+    const std::byte mask{static_cast<uint8_t>((1 << bits) - 1)};
+    byte = (byte & ~(mask << shift)) | std::byte(value) << shift;
+  }
+
   std::byte& at(int group, int line, int offset) {
     return block_[lines_at(weights_, group) + line * LINE + offset];
   }
@@ -49,25 +59,40 @@ int nibble_of(const uint8_t* w, int k, int row, int at) {
   return nibble < 8 ? nibble : nibble - 16;
 }
 
-uint16_t scale_of(const uint16_t* values) {
+uint16_t scale_of(const uint16_t* values, int most) {
   float highest = 0;
   for (int i = 0; i < INPUT_GROUP; ++i) {
     const float size = std::fabs(float_of_bf16(values[i]));
     if (size > highest || std::isnan(size)) highest = size;  // a NaN stays
   }
-  return bf16_of_float(highest / 127);
+  return bf16_of_float(highest / most);
 }
 
-int rounded(float value, float scale) {
+int rounded(float value, float scale, int most) {
   const float steps = value / scale;
-  return std::isfinite(steps) ? std::clamp(static_cast<int>(std::nearbyint(steps)), -127, 127) : 0;
+  if (!std::isfinite(steps)) return 0;
+  return std::clamp(static_cast<int>(std::nearbyint(steps)), -most, most);
 }
 
-void write_int8_group(BlockWriter& block, int row, int group, const uint16_t* values) {
-  const uint16_t scale = scale_of(values);
-  block.set_scale(row, group, scale);
-  for (int i = 0; i < INPUT_GROUP; ++i)
-    block.set_int8(row, group, i, rounded(float_of_bf16(values[i]), float_of_bf16(scale)));
+using Set = void (BlockWriter::*)(int row, int group, int k, int value);
+
+// Rounds bf16 to whole numbers of at most `most`.
+void pack_rounded(Weights weights, Set set, int most, const uint16_t* w, int n, int k,
+                  std::byte* out) {
+  const size_t bytes = block_bytes(weights, k, INPUT_GROUP);
+  for (int start = 0; start < n; start += BLOCK, out += bytes) {
+    std::memset(out, 0, bytes);
+    BlockWriter block(weights, out);
+    for (int row = 0; row < std::min(BLOCK, n - start); ++row)
+      for (int group = 0; group < k / INPUT_GROUP; ++group) {
+        const uint16_t* values = w + static_cast<size_t>(start + row) * k + group * INPUT_GROUP;
+        const uint16_t scale = scale_of(values, most);
+        block.set_scale(row, group, scale);
+        for (int i = 0; i < INPUT_GROUP; ++i)
+          (block.*set)(row, group, i,
+                       rounded(float_of_bf16(values[i]), float_of_bf16(scale), most));
+      }
+  }
 }
 
 }  // namespace
@@ -99,16 +124,11 @@ void pack_int4(const uint8_t* w, const float* scales, int n, int k, int group, s
 }
 
 void pack_int8(const uint16_t* w, int n, int k, std::byte* out) {
-  const size_t bytes = block_bytes(Weights::int8, k, INPUT_GROUP);
-  for (int start = 0; start < n; start += BLOCK, out += bytes) {
-    std::memset(out, 0, bytes);
-    BlockWriter block(Weights::int8, out);
-    for (int row = 0; row < std::min(BLOCK, n - start); ++row) {
-      const uint16_t* of_row = w + static_cast<size_t>(start + row) * k;
-      for (int group = 0; group < k / INPUT_GROUP; ++group)
-        write_int8_group(block, row, group, of_row + group * INPUT_GROUP);
-    }
-  }
+  pack_rounded(Weights::int8, &BlockWriter::set_int8, 127, w, n, k, out);
+}
+
+void pack_int6(const uint16_t* w, int n, int k, std::byte* out) {
+  pack_rounded(Weights::int6, &BlockWriter::set_int6, 31, w, n, k, out);
 }
 
 }  // namespace bulkhead

@@ -31,6 +31,12 @@ uint16_t half_at(const std::byte* bytes) {
   return half;
 }
 
+// One of the 4 values that three bytes hold, each in a line of its own.
+int six_bits(const uint8_t* first, int which) {
+  if (which < 3) return (first[which * LINE] & 63) - INT6_OFFSET;
+  return (first[0] >> 6 | first[LINE] >> 6 << 2 | first[2 * LINE] >> 6 << 4) - INT6_OFFSET;
+}
+
 template <Weights weights, class Value>
 void unpack(const std::byte* block, int group, Group<Value>& out) {
   for (int row = 0; row < BLOCK; ++row)
@@ -40,6 +46,8 @@ void unpack(const std::byte* block, int group, Group<Value>& out) {
     for (int row = 0; row < BLOCK; ++row) {
       if constexpr (weights == Weights::int8) {
         out.values[k][row] = lines[k / 4 * LINE + row * 4 + k % 4] - INT8_OFFSET;
+      } else if constexpr (weights == Weights::int6) {
+        out.values[k][row] = six_bits(lines + k / 16 * 3 * LINE + row * 4 + k % 4, k % 16 / 4);
       } else {
         const int pair = lines[k / 8 * LINE + row * 4 + k % 4];
         out.values[k][row] = (k % 8 < 4 ? pair & 15 : pair >> 4) - INT4_OFFSET;
@@ -121,6 +129,7 @@ const LinearKernels LINEAR_SCALAR = {
     product<Weights::int4, sum_int4_bf16>,
     product<Weights::int4, sum_int8<Weights::int4>>,
     product<Weights::int8, sum_int8<Weights::int8>>,
+    product<Weights::int6, sum_int8<Weights::int6>>,
 };
 
 }  // namespace bulkhead

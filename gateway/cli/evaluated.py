@@ -79,10 +79,10 @@ def _quality(choice: Choice) -> tuple[str, ...]:
 
 
 def _computed_by(choice: Choice) -> str:
-    """The backend, and where it rounds to 8 bits."""
+    """The backend, and where it rounds to fewer bits."""
     rounded = {"activations": choice.activations, "head": choice.lm_head}
     return ", ".join(
-        [choice.backend, *(f"int8 {n}" for n, kind in rounded.items() if kind == "int8")]
+        [choice.backend, *(f"{kind} {n}" for n, kind in rounded.items() if kind != "bfloat16")]
     )
 
 

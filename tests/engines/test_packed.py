@@ -169,6 +169,7 @@ def test_kernels_that_pack_otherwise_have_another_layout(monkeypatch: pytest.Mon
     swapped = SimpleNamespace(
         pack_bf16=native.module.pack_bf16,
         pack_int8=native.module.pack_int8,
+        pack_int6=native.module.pack_int6,
         pack_int4=lambda nibbles, scales: pack_int4(nibbles, scales)[::-1].copy(),
     )
     monkeypatch.setattr(native, "module", swapped)

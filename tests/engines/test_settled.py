@@ -36,9 +36,9 @@ def of(
 def test_the_native_backend_is_taken_where_it_can_be(is_built: bool) -> None:
     """With pages and products as the checkpoint was made for."""
     native_or_torch = "native" if is_built else "torch"
-    eight = "int8" if is_built else "bfloat16"
+    fewer = ("int8", "int6") if is_built else ("bfloat16", "bfloat16")
     assert of() == (native_or_torch, "bfloat16", "bfloat16", "bfloat16")
-    assert of(AWQ) == (native_or_torch, "fp8_e4m3", eight, eight)
+    assert of(AWQ) == (native_or_torch, "fp8_e4m3", *fewer)
     assert of(FP8_ONLY) == (native_or_torch, "fp8_e4m3", "bfloat16", "bfloat16")
 
 
@@ -84,11 +84,11 @@ def test_what_is_missing_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatc
         of(has_torch=False, backend="torch")
 
 
-def test_torch_has_no_8_bit_products() -> None:
+def test_torch_has_no_products_of_fewer_bits() -> None:
     """Asked for, they are refused."""
-    for name in ("lm_head", "activations"):
-        asked: dict[str, Any] = {"backend": "torch", name: "int8"}
-        with pytest.raises(UnsupportedError, match=f"option '{name}' 'int8'"):
+    for name, numbers in (("lm_head", "int8"), ("lm_head", "int6"), ("activations", "int8")):
+        asked: dict[str, Any] = {"backend": "torch", name: numbers}
+        with pytest.raises(UnsupportedError, match=f"option '{name}' '{numbers}'"):
             of(**asked)
 
 

@@ -17,7 +17,7 @@ from engines.kernels.native import IS_BUILT, module
 
 pytestmark = pytest.mark.skipif(not IS_BUILT, reason="needs engines._native: make native")
 
-KINDS = ("w16a16", "w4a16", "w4a8", "w8a8")
+KINDS = ("w16a16", "w4a16", "w4a8", "w8a8", "w6a8")
 ISAS = module.isas() if IS_BUILT else []
 # n and k: blocks and pairs of groups that are full and that aren't, and more of them than a tile.
 SHAPES = ((16, 64), (2, 128), (34, 192), (48, 576), (192, 320), (150, 1536))
@@ -54,6 +54,10 @@ def make_weights(kind: str, n: int, k: int, group: int = 64) -> Weights:
     if kind == "w8a8":
         return Weights(
             kind, n, k, 64, module.pack_int8(bits_of(dense)), partial(twin.w8a8, weight=dense)
+        )
+    if kind == "w6a8":
+        return Weights(
+            kind, n, k, 64, module.pack_int6(bits_of(dense)), partial(twin.w6a8, weight=dense)
         )
     pairs = torch.randint(0, 256, (n // 2, k), generator=chance, dtype=torch.uint8)
     scales = torch.rand(n, k // group, generator=chance) + 0.01
@@ -97,7 +101,7 @@ def test_a_product_is_its_twins(kind: str, isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kind", ["w4a8", "w8a8"])
+@pytest.mark.parametrize("kind", ["w4a8", "w8a8", "w6a8"])
 def test_integer_products_are_the_twins_to_the_bit_nearly_everywhere(kind: str, isa: str) -> None:
     weights = make_weights(kind, 192, 576)
     x = some_x(64, 576)
@@ -107,7 +111,7 @@ def test_integer_products_are_the_twins_to_the_bit_nearly_everywhere(kind: str, 
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kind", ["w4a8", "w8a8"])
+@pytest.mark.parametrize("kind", ["w4a8", "w8a8", "w6a8"])
 def test_integer_products_are_the_same_bits_on_every_cpu(kind: str, isa: str) -> None:
     for weights in all_weights((kind,)):
         x = some_x(13, weights.k)
@@ -194,6 +198,8 @@ def test_zeros_and_the_largest_values_come_out_exact(kind: str, isa: str) -> Non
         packed, values = module.pack_bf16(bits_of(ones)), [1.0, -1.0]
     elif kind == "w8a8":
         packed, values = module.pack_int8(bits_of(ones * 127)), [127.0, -127.0]
+    elif kind == "w6a8":
+        packed, values = module.pack_int6(bits_of(ones * 31)), [31.0, -31.0]
     else:
         pairs = np.full((9, 128), 0x87, np.uint8)  # 7 and then -8
         packed, values = module.pack_int4(pairs, np.ones((18, 2), np.float32)), [7.0, -8.0]
@@ -210,7 +216,8 @@ def test_zeros_and_the_largest_values_come_out_exact(kind: str, isa: str) -> Non
 def test_a_weight_that_is_no_number_shows_in_its_column_alone(isa: str) -> None:
     dense = torch.ones(18, 128).bfloat16()
     dense[17, 5] = torch.nan
-    for kind, pack in (("w16a16", module.pack_bf16), ("w8a8", module.pack_int8)):
+    packers = {"w16a16": module.pack_bf16, "w8a8": module.pack_int8, "w6a8": module.pack_int6}
+    for kind, pack in packers.items():
         found = module.linear(kind, pack(bits_of(dense)), 18, 128, 64, some_x(9, 128), isa=isa)
         assert np.isnan(found[:, 17]).all()
         assert np.isfinite(found[:, :17]).all()
@@ -239,6 +246,8 @@ def test_what_does_not_fit_is_refused_and_told() -> None:
         module.pack_bf16(np.zeros((4, 3), np.uint16))
     with pytest.raises(ValueError, match="no multiple of its groups' 64"):
         module.pack_int8(np.zeros((4, 96), np.uint16))
+    with pytest.raises(ValueError, match="no multiple of its groups' 64"):
+        module.pack_int6(np.zeros((4, 96), np.uint16))
     with pytest.raises(ValueError, match="of 64 or, int4, 128 values, not 32"):
         module.pack_int4(np.zeros((4, 128), np.uint8), np.zeros((8, 4), np.float32))
     with pytest.raises(ValueError, match="scales of 4 x 2 don't fit int4 weights of 8 x 128"):

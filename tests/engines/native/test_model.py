@@ -110,7 +110,7 @@ def test_it_computes_what_torch_computes(folder: Path, isa: str, kv_dtype: str) 
         backend = opened(folder, isa, kv_dtype=kv_dtype, activations=activations)
         found = np.concatenate(Story(backend, LENGTHS).whole())
         errors = np.abs(found - expected).mean() / expected.std()
-        assert errors < (0.02 if activations == "bfloat16" else 0.05), activations
+        assert errors < (0.03 if activations == "bfloat16" else 0.05), activations
         assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.99
 
 
@@ -118,7 +118,8 @@ def test_it_computes_what_torch_computes(folder: Path, isa: str, kv_dtype: str) 
 @pytest.mark.parametrize("kv_dtype", KV_DTYPES)
 def test_no_bit_depends_on_who_shares_the_step(folder: Path, isa: str, kv_dtype: str) -> None:
     """Nor on how a prompt is cut, nor on threads: logits and pages are equal to the bit."""
-    options = {"kv_dtype": kv_dtype, "lm_head": "int8", "activations": "int8"}
+    head = "int8" if kv_dtype == "bfloat16" else "int6"
+    options = {"kv_dtype": kv_dtype, "lm_head": head, "activations": "int8"}
     whole = Story(opened(folder, isa, **options), LENGTHS)
     expected = whole.whole()
     for seed, threads in ((1, 1), (2, 3)):
