@@ -83,7 +83,8 @@ def compared(exact: LogProbabilities, other: LogProbabilities) -> tuple[float, f
 
 
 # Measured: 0.99 and 0.0002 for all that is rounded to bfloat16; 8-bit inputs cost 0.002, an 8-bit
-# head 0.004, a 6-bit one 0.01, FP8 pages 0.01. Half the agreement's distance, twice the divergence are allowed.
+# head 0.004, a 6-bit one 0.01, FP8 pages 0.01. Half the agreement's distance, twice the divergence
+# are allowed.
 @pytest.mark.parametrize(
     ("options", "agreement", "divergence"),
     [
