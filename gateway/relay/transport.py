@@ -1,4 +1,4 @@
-"""HTTP to the engines: aiohttp underneath, two faces on top.
+"""HTTP to the engines: our own client underneath (`http1`), two faces on top.
 
 `send` is the relay's: no httpx object is built on the hot path. `handle_async_request` makes the
 same connections an httpx transport, for everything else. httpx's own pool is never used here: its
@@ -11,17 +11,22 @@ left in a pooled connection would reach the next caller.
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from socket import gaierror
+from functools import cache
+from types import TracebackType
 
-import aiohttp
 import httpx
 
+from gateway.relay.http1.answer import Answer
+from gateway.relay.http1.connection import Connection
+from gateway.relay.http1.faults import Broken, ConnectFailed
+from gateway.relay.http1.pool import Pool
+from gateway.relay.http1.request import encode, target_of
 from runtime.host.process import KEEP_ALIVE_S as HOST_KEEP_ALIVE_S
 from runtime.tls.certificates import BadCertificate
+
+__all__ = ["HOST_IDLE_S", "MAYBE_REFUSED", "Broken", "ConnectFailed", "Reply", "Transport"]
 
 # An idle connection is given up before its server would: a request that meets the server's close
 # is lost, and may not be sent again. Many servers close after 5 s.
@@ -29,44 +34,49 @@ FOREIGN_KEEP_ALIVE_S = 3
 HOST_IDLE_S = HOST_KEEP_ALIVE_S / 2
 # Compressed or chunk-coalesced bytes would hold tokens back, so engines are asked for plain ones.
 PLAIN = {"accept-encoding": "identity"}
-
+# What may be sent again if a kept connection ends before a byte of the answer: it changes nothing.
+IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
 
 MAYBE_REFUSED = "if it was always so, it may refuse our certificate (tls.cert), or ask for one"
-
-
-class ConnectFailed(Exception):
-    """No connection: nothing was sent, so the request may be sent elsewhere."""
-
-
-class Broken(Exception):
-    """The connection ended before the answer did."""
 
 
 class Reply:
     """An answer whose status and headers are in, and whose body is still coming."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
+    def __init__(self, connection: Connection, answer: Answer) -> None:
+        self._connection = connection
+        self._answer = answer
+        self.status = answer.status
+
+    @property
+    def headers(self) -> httpx.Headers:
+        """Its header fields."""
+        return httpx.Headers(self._answer.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes. Raises Broken."""
-        try:
-            async for chunk in self._response.content.iter_any():
-                yield chunk
-        except aiohttp.ClientError as fault:
-            raise Broken(type(fault).__name__) from None
+        connection, answer = self._connection, self._answer
+        while True:
+            if answer.held:
+                yield connection.take()
+            elif answer.is_done:
+                return
+            else:
+                await _arrived(connection)
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises Broken, also when it is over `limit` bytes."""
+        connection, answer = self._connection, self._answer
         parts, size = [], 0
-        async for chunk in self.chunks():
-            parts.append(chunk)
-            size += len(chunk)
+        while answer.held or not answer.is_done:
+            if not answer.held:
+                await _arrived(connection)
+                continue
+            parts.append(connection.take())
+            size += len(parts[-1])
             if size > limit:
                 raise Broken(f"more than {limit} bytes")
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class Transport(httpx.AsyncBaseTransport):
@@ -84,82 +94,36 @@ class Transport(httpx.AsyncBaseTransport):
         tls: Callable[[], ssl.SSLContext] | None = None,
         keep_alive_s: float = FOREIGN_KEEP_ALIVE_S,
     ) -> None:
-        self._socket = socket
-        self._tls = tls
-        self._keep_alive_s = keep_alive_s
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
-        self._session: aiohttp.ClientSession | None = None
+        self.tls = tls
+        self._pool = Pool(socket, connect_s, HOST_IDLE_S if socket else keep_alive_s)
         self._in_flight = 0
         self._retired = False
 
-    def _connector(self) -> aiohttp.BaseConnector:
-        if self._socket:
-            return aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=HOST_IDLE_S)
-        return aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keep_alive_s)
+    @property
+    def num_connections(self) -> int:
+        """Connections there are, in use or kept."""
+        return len(self._pool)
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:  # made on first use: a session belongs to the running loop
-            connector = self._connector()
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                timeout=self._timeout,
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("user-agent", "accept"),
-            )
-        return self._session
-
-    @asynccontextmanager
-    async def send(
+    def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> AsyncIterator[Reply]:
-        """One exchange. Raises ConnectFailed or Broken; leaving early closes the connection."""
-        self._in_flight += 1
-        try:
-            async with self._exchange(method, url, headers, body) as reply:
-                yield reply
-        finally:
-            self._in_flight -= 1
-            if self._retired and not self._in_flight:
-                await self.aclose()
+    ) -> Exchange:
+        """One exchange, to be entered; leaving it early closes the connection.
 
-    @asynccontextmanager
-    async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> AsyncIterator[Reply]:
-        try:
-            response = await self._open_session().request(
-                method,
-                url,
-                headers=PLAIN | dict(headers),
-                data=body,
-                allow_redirects=False,
-                ssl=self._tls() if self._tls else True,
-            )
-        except BadCertificate as fault:
-            raise ConnectFailed(str(fault)) from None
-        except aiohttp.ClientSSLError as fault:
-            raise ConnectFailed(_refusal_of(fault)) from None
-        except aiohttp.ClientConnectorError as fault:
-            raise ConnectFailed(_why(fault.os_error)) from None
-        except aiohttp.ConnectionTimeoutError:
-            raise ConnectFailed("no connection in time") from None
-        except aiohttp.ClientError as fault:
-            if isinstance(fault.__cause__, ssl.SSLError):  # it refuses our certificate: TLS 1.3
-                raise ConnectFailed(_refusal_of(fault)) from None  # tells so after the handshake
-            raise Broken(self._told(fault)) from None
-        try:
-            yield Reply(response)
-        finally:
-            response.close()  # back to the pool if it was read to its end, else closed
-
-    def _told(self, fault: aiohttp.ClientError) -> str:
-        """Why there is no answer. Of a refused certificate no more may be left than a closed door:
-        in TLS 1.3 it is refused after our handshake, and what we send meanwhile loses the alert.
+        Entering gives the Reply, and raises ConnectFailed or Broken. Names of headers are in lower
+        case.
         """
-        kind = type(fault).__name__
-        is_closed = isinstance(fault, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-        return f"{kind}; {MAYBE_REFUSED}" if self._tls and is_closed else kind
+        return Exchange(self, method, url, headers, body)
+
+    def begin(self) -> Pool:
+        """One more exchange runs."""
+        self._in_flight += 1
+        return self._pool
+
+    async def end(self) -> None:
+        """One exchange less."""
+        self._in_flight -= 1
+        if self._retired and not self._in_flight:
+            await self.aclose()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """httpx's seam over the same connections."""
@@ -171,9 +135,7 @@ class Transport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(str(fault), request=request) from None
         except Broken as fault:
             raise httpx.RemoteProtocolError(str(fault), request=request) from None
-        return httpx.Response(
-            reply.status, headers=dict(reply.headers), stream=_Body(reply, exchange)
-        )
+        return httpx.Response(reply.status, headers=reply.headers, stream=_Body(reply, exchange))
 
     async def retire(self) -> None:
         """Close once the running exchanges have ended: their host is draining, or gone.
@@ -186,30 +148,109 @@ class Transport(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close every connection."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-            await asyncio.sleep(0)  # let aiohttp's transports see the close
+        self._pool.close()
+        await asyncio.sleep(0)  # let the sockets' own transports see the close
 
 
-def _why(fault: OSError) -> str:
-    """In the system's words: asyncio's repeat the address instead."""
-    if fault.errno and not isinstance(fault, gaierror):
-        return os.strerror(fault.errno)
-    return fault.strerror or str(fault) or type(fault).__name__
+class Exchange:
+    """A request and its answer, as a context: entered when the head is in."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> None:
+        self._transport = transport
+        self._method = method
+        self._target = target_of(url)
+        self._request = encode(method, self._target, PLAIN | dict(headers), body)
+        self._tls: ssl.SSLContext | None = None
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Reply:
+        self._pool = self._transport.begin()
+        try:
+            self._tls = self._context()
+            return await self._answered()
+        except BaseException:
+            await self._leave()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self._leave()
+
+    async def _leave(self) -> None:
+        self._give_back()
+        await self._transport.end()
+
+    async def _answered(self) -> Reply:
+        """Once more on a new connection, if a kept one ends and that can't matter."""
+        connection = self._pool.kept(self._target, self._tls)
+        is_new = connection is None
+        if connection is None:
+            connection = await self._pool.opened(self._target, self._tls)
+        self._connection = connection
+        answer = connection.begin(self._method, self._request)
+        try:
+            while not answer.has_head:
+                await connection.arrived()
+        except ssl.SSLError as fault:  # it refuses our certificate: TLS 1.3 tells so after the
+            if is_new and not answer.is_begun:  # handshake
+                raise ConnectFailed(str(fault)) from None
+            raise Broken(str(fault)) from None
+        except Broken as fault:
+            if answer.is_begun:
+                raise
+            if is_new or self._method not in IDEMPOTENT:
+                raise self._unanswered(fault) from None
+        else:
+            return Reply(connection, answer)
+        self._give_back()
+        self._pool.drop_kept(self._target, self._tls)
+        return await self._answered()
+
+    def _give_back(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.give_back(connection, self._target, self._tls)
+
+    def _context(self) -> ssl.SSLContext | None:
+        try:
+            if not self._target.is_tls:
+                return None
+            return self._transport.tls() if self._transport.tls else default_context()
+        except BadCertificate as fault:
+            raise ConnectFailed(str(fault)) from None
+
+    def _unanswered(self, fault: Broken) -> Broken:
+        """Why there is no answer. Of a refused certificate no more may be left than a closed door:
+        in TLS 1.3 it is refused after our handshake, and what we send meanwhile loses the alert.
+        """
+        return Broken(f"{fault}; {MAYBE_REFUSED}") if self._transport.tls else fault
 
 
-def _refusal_of(fault: aiohttp.ClientError) -> str:
-    """Why there is no TLS between us, as OpenSSL puts it."""
-    causes = (fault.__cause__, getattr(fault, "certificate_error", None), *fault.args)
-    found = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
-    return str(found or fault)
+@cache
+def default_context() -> ssl.SSLContext:
+    """For servers whose certificate the system's authorities vouch for."""
+    return ssl.create_default_context()
+
+
+async def _arrived(connection: Connection) -> None:
+    try:
+        await connection.arrived()
+    except ssl.SSLError as fault:
+        raise Broken(str(fault)) from None
 
 
 class _Body(httpx.AsyncByteStream):
     """A reply's body for httpx; closing it ends the exchange."""
 
-    def __init__(self, reply: Reply, exchange: AbstractAsyncContextManager[Reply]) -> None:
+    def __init__(self, reply: Reply, exchange: Exchange) -> None:
         self._reply = reply
         self._exchange = exchange
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,8 +13,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway.relay.http1.connection import BUFFER_BYTES, HIGH_WATER_BYTES
 from gateway.relay.transport import Broken, ConnectFailed, Transport
 from tests.runtime.upstream import Answer, Exchange, Upstream, upstream
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Both loops that the gateway runs on: its workers' is uvloop's, where that is installed."""
+    return "asyncio", {"use_uvloop": request.param}
 
 
 @asynccontextmanager
@@ -234,14 +242,13 @@ async def test_a_retired_transport_lets_running_exchanges_end_and_then_closes() 
 
     async with between(answer) as (server, transport):
         async with transport.send("POST", f"{server.url}/", {}, b"") as reply:
-            session = transport._session
-            assert session is not None
             await transport.retire()
+            assert transport.num_connections == 1
             chunks = reply.chunks()
             await anext(chunks)
             go.set()
             assert b'"n": 2' in b"".join([chunk async for chunk in chunks])
-        assert session.closed
+        assert transport.num_connections == 0
 
 
 async def test_a_request_that_comes_late_to_a_retired_transport_is_answered() -> None:
@@ -249,9 +256,9 @@ async def test_a_request_that_comes_late_to_a_retired_transport_is_answered() ->
     async with between(echo) as (server, transport):
         await ask(server, transport, b"early")
         await transport.retire()
-        assert transport._session is None
+        assert transport.num_connections == 0
         assert await ask(server, transport, b"late") == b"late"
-        assert transport._session is None
+        assert transport.num_connections == 0
 
 
 async def test_the_httpx_face_answers_and_streams() -> None:
@@ -283,3 +290,93 @@ async def test_the_httpx_face_raises_httpx_s_errors(name: str) -> None:
     async with httpx.AsyncClient(transport=Transport()) as client:
         with pytest.raises(httpx.ConnectError):
             await client.get(f"{server.url}/")
+
+
+GOOD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
+
+
+@pytest.mark.parametrize("stray", [GOOD + b"evil", b"\r\n", b"HTTP/1.1 408 Late\r\n\r\n", b"x"])
+@pytest.mark.parametrize("when", ["at once", "later", "unread"])
+async def test_what_nobody_asked_for_reaches_nobody(when: str, stray: bytes) -> None:
+    """With the answer, after it, or unread in the system when the next request is to be sent."""
+    taken = asyncio.get_running_loop().create_future()
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(GOOD + b"mine" + (stray if when == "at once" else b""))
+        number = exchange._writer.get_extra_info("socket").fileno()
+        taken.set_result(socket.socket(fileno=os.dup(number)))
+        await exchange.gone()
+
+    async with between(answer) as (server, transport):
+        assert await ask(server, transport, b"first") == b"mine"
+        server.answer = echo
+        with await taken as sock:
+            if when != "at once":
+                sock.sendall(stray)
+            if when == "later":
+                await asyncio.sleep(0.01)
+            assert await ask(server, transport, b"next") == b"next"
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_kept_connection_that_dies_is_met_once_more_only_if_it_can_not_matter(
+    method: str,
+) -> None:
+    async def answer(exchange: Exchange) -> None:
+        await echo(exchange)
+        server.answer = dies
+
+    async def dies(exchange: Exchange) -> None:
+        server.answer = echo
+        exchange.close()
+
+    async with between(answer) as (server, transport):
+        await ask(server, transport, b"warm up")
+        exchange = transport.send(method, f"{server.url}/", {}, b"x" if method == "POST" else None)
+        if method == "GET":
+            async with exchange as reply:
+                assert reply.status == 200
+        else:
+            with pytest.raises(Broken):
+                await exchange.__aenter__()
+        assert [asked.method for asked in server.asked[1:]] == [method] * (1 + (method == "GET"))
+
+
+async def test_who_does_not_read_holds_no_more_than_two_buffers() -> None:
+    sent = 0
+
+    async def answer(exchange: Exchange) -> None:
+        nonlocal sent
+        await exchange.send(b"HTTP/1.1 200 OK\r\ncontent-length: 40000000\r\n\r\n")
+        for _ in range(40):
+            await exchange.send(bytes(1_000_000))
+            sent += 1
+
+    async with between(answer) as (server, transport):
+        async with transport.send("POST", f"{server.url}/", {}, b"") as reply:
+            for _ in range(100):
+                await asyncio.sleep(0.001)
+            assert reply._answer.held <= HIGH_WATER_BYTES + BUFFER_BYTES
+            assert sent < 40
+            assert len(await reply.read(40_000_000)) == 40_000_000
+        assert transport.num_connections == 1
+
+
+async def test_an_idle_connection_is_given_up_in_time() -> None:
+    async with upstream(echo) as server:
+        transport = Transport(keep_alive_s=0.05)
+        await ask(server, transport, b"x")
+        assert transport.num_connections == 1
+        async with asyncio.timeout(10):
+            while transport.num_connections:
+                await asyncio.sleep(0.01)
+        await transport.aclose()
+
+
+@pytest.mark.parametrize("name", ["x\r\ny", "x\ny", "x\0", "x\r"])
+async def test_no_field_can_become_two(name: str) -> None:
+    transport = Transport()
+    for headers in ({"x": name}, {name: "x"}):
+        with pytest.raises(ValueError, match="line break"):
+            transport.send("POST", "http://127.0.0.1:1/", headers, b"")
