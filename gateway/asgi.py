@@ -241,8 +241,8 @@ class Call:
 
 def _headers_of(fault: Refusal) -> Headers:
     headers = []
-    if fault.row.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % fault.row.retry_after_s))
+    if fault.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % fault.retry_after_s))
     if isinstance(fault, MethodNotAllowed):
         headers.append((b"allow", fault.allow.encode()))
     return headers

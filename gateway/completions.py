@@ -4,6 +4,7 @@
 2. what is asked, or 400             schema; a body may take long, so 1 is asked again after it
 3. which deployment, or 404          catalog
 4. an open row in the ledger         entry, ledger
+   the most it can cost, held, or 429   budgets
 5. a place at an engine, or 503      relay, hosts
 6. the answer, passed on as it comes relay, sse
 7. the row settled, durable before the end of the answer leaves
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from gateway.asgi import Call
+from gateway.budgets.bounds import bound_of
 from gateway.caller import identify
 from gateway.entry import Entry
 from gateway.env import Env
@@ -53,11 +55,13 @@ async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: 
         model_revision=deployment.revision,
         prices=env.contracts.prices(principal.tenant_name, deployment),
         streamed=ask.stream,
+        bound=bound_of(ask, deployment),
     )
     errand = Errand(ask, deployment, env.auth.domain(principal), call.id)
     entry = Entry(env.ledger, opening, Meter(env.clock), errand)
     try:
         async with entry, call.watched():
+            call.extra |= entry.notices
             await (_stream(env, call, entry) if ask.stream else _whole(env, call, entry))
     finally:
         call.notes |= entry.summary()

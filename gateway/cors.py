@@ -17,7 +17,7 @@ from runtime.config.sections import TenantSettings
 ANY = "*"
 ALLOW_ORIGIN = b"access-control-allow-origin"
 EXPOSE = b"access-control-expose-headers"
-EXPOSED = b"x-request-id, retry-after, etag, deprecation, sunset, link"
+EXPOSED = b"x-request-id, retry-after, x-bulkhead-max-tokens, etag, deprecation, sunset, link"
 MAX_AGE_S = b"600"
 MAX_NAMES_LEN = 4096
 

@@ -8,6 +8,8 @@ from types import TracebackType
 
 from gateway.asgi import ClientGone
 from gateway.billing import Outcome
+from gateway.budgets.holds import OtherCurrency, OverBudget
+from gateway.budgets.refusals import other_currency, over_budget
 from gateway.errors import (
     BadRequest,
     IntegrityAbort,
@@ -23,6 +25,8 @@ from gateway.ledger import CLIENT_CLOSED_REQUEST, Ledger, Opening, OpenRecord, S
 from gateway.meter import FINISHED, Meter
 from gateway.relay.relay import Errand
 from gateway.store.errors import StoreUnavailable
+
+MAX_TOKENS = b"x-bulkhead-max-tokens"  # a budget allowed this answer no more tokens
 
 
 class Entry:
@@ -52,7 +56,19 @@ class Entry:
             if fault.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
                 raise
             raise Unauthorized("the API key is not valid any more; ask for another one") from None
+        except OverBudget as fault:
+            raise over_budget(fault) from None
+        except OtherCurrency as fault:
+            raise other_currency(fault) from None
+        if self._record.output_cut is not None:
+            self.errand.ask.max_tokens = self._record.output_cut
         return self
+
+    @property
+    def notices(self) -> dict[bytes, bytes]:
+        """Headers that tell the client what its budgets have made of its request."""
+        cut = self._record.output_cut if self._record is not None else None
+        return {} if cut is None else {MAX_TOKENS: b"%d" % cut}
 
     async def settle(self) -> None:
         """Settle a finished answer; durable when this returns. Raises StoreDown."""

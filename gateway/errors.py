@@ -10,6 +10,8 @@ Refusal
 ├── UnsupportedEncoding     a compressed body
 ├── Unauthorized            no key, or none of ours
 ├── OriginNotAllowed        a web page that may not call, or not with this key
+├── CurrencyNotBudgeted     the model is priced in another currency than a budget
+├── InsufficientQuota       it doesn't fit into a budget
 ├── NotFound                no such route
 ├── ModelNotFound           unknown, or not the caller's: the two look the same
 ├── MethodNotAllowed
@@ -35,11 +37,19 @@ from typing import Any
 class Refusal(Exception):
     """Base. `message` is for the client: what was wrong, where, and what to do."""
 
-    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self._code = code
+        self._retry_after_s = retry_after_s
 
     @property
     def row(self) -> Row:
@@ -50,6 +60,11 @@ class Refusal(Exception):
     def code(self) -> str:
         """The stable code that clients may branch on."""
         return self._code or self.row.code
+
+    @property
+    def retry_after_s(self) -> int | None:
+        """When to try again, if that is known."""
+        return self.row.retry_after_s if self._retry_after_s is None else self._retry_after_s
 
     def body(self) -> dict[str, Any]:
         """OpenAI's error object, all four keys."""
@@ -97,6 +112,14 @@ class Unauthorized(Refusal):
 
 class OriginNotAllowed(Refusal):
     """The call comes from a web page that may not call, or not with this key."""
+
+
+class CurrencyNotBudgeted(Refusal):
+    """The model is priced in another currency than a budget that the request would count in."""
+
+
+class InsufficientQuota(Refusal):
+    """The most that the request can cost doesn't fit into one of its budgets."""
 
 
 class NotFound(Refusal):
@@ -179,6 +202,8 @@ TABLE: dict[type[Refusal], Row] = {
     UnsupportedEncoding: Row(415, "invalid_request_error", "unsupported_encoding"),
     Unauthorized: Row(401, "authentication_error", "invalid_api_key"),
     OriginNotAllowed: Row(403, "permission_error", "origin_not_allowed"),
+    CurrencyNotBudgeted: Row(403, "permission_error", "currency_not_budgeted"),
+    InsufficientQuota: Row(429, "insufficient_quota", "insufficient_quota"),
     NotFound: Row(404, "not_found_error", "route_not_found"),
     ModelNotFound: Row(404, "not_found_error", "model_not_found"),
     MethodNotAllowed: Row(405, "invalid_request_error", "method_not_allowed"),

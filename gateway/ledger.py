@@ -11,10 +11,13 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gateway.billing import BillReason, Outcome, UsageSource, billing
+from gateway.budgets.bounds import UNBOUND, Bound
+from gateway.budgets.exhausted import Exhausted
+from gateway.budgets.holds import hold, spend, unheld
 from gateway.clock import Clock
 from gateway.door import Door
 from gateway.ids import new_id
@@ -41,6 +44,7 @@ class Opening:
     model_revision: str
     prices: TokenPrices
     streamed: bool
+    bound: Bound = UNBOUND  # the most it can use: what is held in budgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class OpenRecord:
     id: str
     opening: Opening
     opened_at: int
+    output_cut: int | None = None  # tokens to which a budget cuts an answer of no limit's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class Ledger:
         self._clock = clock
         self._boot_id = boot_id
         self._door = door or Door(0)
+        self._exhausted = Exhausted(writer)
         self.in_doubt = asyncio.Event()  # a row may be open that nobody is going to settle
         self.fault: StoreUnavailable | None = None  # why, if it was one
 
@@ -93,18 +99,20 @@ class Ledger:
         """Enter a request; durable when this returns.
 
         Waits while the store is being restored. Raises sqlite3.IntegrityError if the request id was
-        entered before, or if the store doesn't have the tenant or the key.
+        entered before, or if the store doesn't have the tenant or the key; OverBudget or
+        OtherCurrency if it doesn't fit into a budget.
         """
         record_id = new_id("ur")
         await self._door.enter(record_id)
         record = OpenRecord(record_id, opening, self._clock.now_us())
         try:
             with self._doubting(lambda: self._settling_job(record, _ABANDONED)):
-                await self._writer.run(_opening_job(record, self._boot_id))
-        except BaseException:
+                cut = await self._writer.run(_opening_job(record, self._boot_id))
+        except BaseException as fault:
             self._door.leave(record.id)
+            self._exhausted.note(fault)
             raise
-        return record
+        return replace(record, output_cut=cut)
 
     async def settle(self, record: OpenRecord, settlement: Settlement) -> bool:
         """Close a record, once: False if it was closed before. Durable when this returns.
@@ -130,7 +138,7 @@ class Ledger:
             running, now_us = self._door.inside(), self._clock.now_us()
             with self._doubting():
                 return await self._writer.run(
-                    lambda db: orphan_of(db, self._boot_id, running, now_us)
+                    lambda db: unheld(db, orphan_of(db, self._boot_id, running, now_us))
                 )
         finally:
             self._door.leave(name)
@@ -146,7 +154,7 @@ class Ledger:
         def is_dead(boot_id: str) -> bool:
             return boot_id != self._boot_id and not is_alive(boot_id)
 
-        return await self._writer.run(lambda db: orphan(db, is_dead, now_us))
+        return await self._writer.run(lambda db: unheld(db, orphan(db, is_dead, now_us)))
 
     @contextmanager
     def _doubting(self, closing: Callable[[], Job[bool]] | None = None) -> Iterator[None]:
@@ -170,16 +178,21 @@ class Ledger:
 
     def _settling_job(self, record: OpenRecord, settlement: Settlement) -> Job[bool]:
         billable, reason, billed = _bill(record.opening, settlement)
+        amount_pico = sum(line.amount_pico for line in billed)
         values = _settled_values(settlement) | {
             "id": record.id,
             "billable": billable,
             "bill_reason": reason,
-            "amount_pico": sum(line.amount_pico for line in billed),
+            "amount_pico": amount_pico,
             "ended_at": self._clock.now_us(),
         }
 
         def job(db: sqlite3.Connection) -> bool:
-            return settle(db, values | {"settled_at": self._clock.now_us()}, billed)
+            now_us = self._clock.now_us()
+            budgets = settle(db, values | {"settled_at": now_us}, billed)
+            if budgets:
+                spend(db, record.id, record.opening.prices.currency, amount_pico, now_us)
+            return budgets is not None
 
         return job
 
@@ -196,7 +209,7 @@ def _bill(opening: Opening, settlement: Settlement) -> tuple[bool, BillReason, t
     return True, reason, billed
 
 
-def _opening_job(record: OpenRecord, boot_id: str) -> Job[None]:
+def _opening_job(record: OpenRecord, boot_id: str) -> Job[int | None]:
     opening = record.opening
     values = {
         "id": record.id,
@@ -215,8 +228,11 @@ def _opening_job(record: OpenRecord, boot_id: str) -> Job[None]:
         "opened_at": record.opened_at,
     }
 
-    def job(db: sqlite3.Connection) -> None:
-        insert_open(db, values)
+    def job(db: sqlite3.Connection) -> int | None:
+        has_budgets = insert_open(db, values)
+        if not has_budgets:
+            return None
+        return hold(db, record.id, record.opened_at, opening.prices, opening.bound)
 
     return job
 

@@ -13,10 +13,12 @@ from typing import Literal
 TokenClass = Literal["input", "cached_input", "output"]
 
 PICO_PER_UNIT = 10**12
+NANO_PER_UNIT = 10**9  # budgets count in nano-units, rounded up
 MAX_PRICE_PICO = 10**12  # one unit a token, a million units per 1M tokens
 MAX_TOKENS = 2**31 - 1
 
 _MICRO_PER_UNIT = 10**6
+_AMOUNT = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?", re.ASCII)
 _PRICE = re.compile(r"([0-9]+)(?:\.([0-9]{1,6}))?", re.ASCII)
 
 
@@ -110,6 +112,27 @@ def format_price(pico_per_token: int) -> str:
 def format_pico(pico: int) -> str:
     """An amount in units, exactly: 1_500_000_000_000 is "1.5"; no exponent, no idle zeros."""
     return _decimal(pico, PICO_PER_UNIT)
+
+
+def format_nano(nano: int) -> str:
+    """A budget's amount in units, exactly: 1_500_000_000 is "1.5"."""
+    return _decimal(nano, NANO_PER_UNIT)
+
+
+def parse_nano(text: object) -> int:
+    """Nano-units from units: "12.50" is 12_500_000_000.
+
+    Raises ValueError, saying what to write, for anything but a plain decimal string of at most
+    9 decimals.
+    """
+    shape = _AMOUNT.fullmatch(text) if isinstance(text, str) else None
+    if shape is None:
+        raise ValueError(
+            f"{text!r} is not an amount: write units of currency as a decimal string with at most "
+            '9 decimals, such as "100" or "12.50"'
+        )
+    whole, decimals = shape.groups(default="")
+    return int(whole) * NANO_PER_UNIT + int(decimals.ljust(9, "0"))
 
 
 def _decimal(number: int, per_unit: int) -> str:

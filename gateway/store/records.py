@@ -13,20 +13,28 @@ from gateway.prices import Line
 Values = Mapping[str, object]
 
 
-def insert_open(db: sqlite3.Connection, values: Values) -> None:
-    """Enter an open record; it's charged to the time it was opened at."""
-    db.execute(_OPEN, values)
+def insert_open(db: sqlite3.Connection, values: Values) -> int:
+    """Enter an open record; it's charged to the time it was opened at.
+
+    Returns how many budgets its tenant has.
+    """
+    budgets: int = db.execute(_OPEN, values).fetchone()[0]
+    return budgets
 
 
-def settle(db: sqlite3.Connection, values: Values, billed: Sequence[Line]) -> bool:
-    """Close a record with its lines; False, and nothing changed, if it's closed already."""
+def settle(db: sqlite3.Connection, values: Values, billed: Sequence[Line]) -> int | None:
+    """Close a record with its lines; None, and nothing changed, if it's closed already.
+
+    Returns how many budgets its tenant has.
+    """
     record_id = values["id"]
     # The lines go first, while the record still takes them: the write lock is ours all the while.
     if db.execute(_IS_OPEN, {"id": record_id}).fetchone() is None:
-        return False
+        return None
     for line_no, line in enumerate(billed, start=1):
         db.execute(_ADD_LINE, _line_values(record_id, line_no, line))
-    return db.execute(_SETTLE, {**values, "seq": next_seq(db)}).rowcount == 1
+    budgets: int = db.execute(_SETTLE, {**values, "seq": next_seq(db)}).fetchone()[0]
+    return budgets
 
 
 def _line_values(record_id: object, line_no: int, line: Line) -> Values:
@@ -65,7 +73,10 @@ def orphan_of(db: sqlite3.Connection, boot_id: str, spared: Set[str], now_us: in
     return len(left)
 
 
-_OPEN = """
+# Archived ones, too: what was held in them is given back. Told by a statement that runs anyway.
+_BUDGETS = "(SELECT count(*) FROM budget WHERE budget.tenant_id = usage_record.tenant_id)"
+
+_OPEN = f"""
 INSERT INTO usage_record
   (id, request_id, tenant_id, api_key_id, operation, model_id, model_revision, streamed, boot_id,
    currency, input_price_pico, cached_input_price_pico, output_price_pico,
@@ -74,7 +85,8 @@ VALUES
   (:id, :request_id, :tenant_id, :api_key_id, :operation, :model_id, :model_revision, :streamed,
    :boot_id, :currency, :input_price_pico, :cached_input_price_pico, :output_price_pico,
    :opened_at, :opened_at, 'open')
-"""
+RETURNING {_BUDGETS}
+"""  # noqa: S608
 
 _IS_OPEN = "SELECT 1 FROM usage_record WHERE id = :id AND state = 'open'"
 
@@ -85,7 +97,7 @@ VALUES
   (:record_id, :line_no, :sku_id, :token_class, :quantity, :price_pico, :amount_pico)
 """
 
-_SETTLE = """
+_SETTLE = f"""
 UPDATE usage_record SET
   state = 'settled', seq = :seq,
   outcome = :outcome, billable = :billable, bill_reason = :bill_reason,
@@ -94,7 +106,8 @@ UPDATE usage_record SET
   output_tokens = :output_tokens, usage_source = :usage_source, status_code = :status_code,
   finish_reason = :finish_reason, host_id = :host_id, amount_pico = :amount_pico
 WHERE id = :id AND state = 'open'
-"""
+RETURNING {_BUDGETS}
+"""  # noqa: S608
 
 _OPEN_BOOTS = "SELECT DISTINCT boot_id FROM usage_record WHERE state = 'open'"
 

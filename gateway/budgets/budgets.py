@@ -1,0 +1,211 @@
+"""Budgets as operators make, list and archive them.
+
+Each function runs inside a transaction, or a snapshot, of the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.budgets.alerts import raise_reached
+from gateway.budgets.rows import (
+    ACCOUNT,
+    Account,
+    Budget,
+    ScopeKind,
+    account_of,
+    budget_of,
+    insert_window,
+    window_between,
+    zone_named,
+)
+from gateway.budgets.spending import spent_in
+from gateway.budgets.windows import KINDS, Kind, window_at
+from gateway.ids import new_id
+
+DEFAULT_ALERTS = (50, 80, 100)
+MAX_ALERTS = 10
+MAX_PERCENT = 100
+MAX_LIMIT_NANO = 10**18  # a thousand million units: sums stay within 64 bits
+
+
+class BudgetError(Exception):
+    """Base of the errors below; each message says what to do."""
+
+
+class InvalidBudget(BudgetError):
+    """A budget can't be like that."""
+
+
+class NoSuchScope(BudgetError):
+    """The tenant has no such project or key."""
+
+
+class NoSuchBudget(BudgetError):
+    """No budget has this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A budget to make. `scope_id` is the id of the tenant, the project or the key."""
+
+    tenant_id: str
+    scope_kind: ScopeKind
+    scope_id: str
+    period: Kind
+    currency: str
+    limit_nano: int
+    model_id: str = ""  # all models
+    alerts: tuple[int, ...] = DEFAULT_ALERTS
+
+
+def create(db: sqlite3.Connection, plan: Plan, now_us: int) -> Account:
+    """Make a budget, in force at once for the requests that come after.
+
+    What the running day or month has seen already counts; a total counts from now on. Raises
+    InvalidBudget or NoSuchScope.
+    """
+    check(plan)
+    budget = Budget(
+        id=new_id("bg"),
+        tenant_id=plan.tenant_id,
+        scope_kind=plan.scope_kind,
+        scope_id=plan.scope_id,
+        model_id=plan.model_id,
+        period=plan.period,
+        currency=plan.currency,
+        limit_nano=plan.limit_nano,
+        alerts=tuple(sorted(set(plan.alerts))),
+        created_at=now_us,
+    )
+    zone = zone_named(_zone_of_scope(db, budget))
+    db.execute(_CREATE, _values(budget))
+    window = window_at(budget.period, now_us, zone, now_us)
+    spent = spent_in(db, Account(budget, window))
+    account = Account(budget, window, spent)
+    insert_window(db, account)
+    raise_reached(db, Account(budget, window), spent, now_us)
+    return account
+
+
+def archive(db: sqlite3.Connection, budget_id: str, now_us: int) -> Account:
+    """End a budget; ending it again changes nothing. Raises NoSuchBudget.
+
+    Requests that run settle in it still; those that come after are not held to it.
+    """
+    db.execute(_ARCHIVE, {"id": budget_id, "now": now_us})
+    return show(db, budget_id, now_us)
+
+
+def show(db: sqlite3.Connection, budget_id: str, now_us: int) -> Account:
+    """A budget in the window that runs now, archived or not. Raises NoSuchBudget."""
+    rows = db.execute(f"{_ACCOUNTS} WHERE b.id = :id", {"id": budget_id, "now": now_us}).fetchall()
+    if not rows:
+        raise NoSuchBudget(f"There is no budget {budget_id!r}: list them to see their ids.")
+    return _account_at(db, rows[0], now_us)
+
+
+def listed(
+    db: sqlite3.Connection, now_us: int, *, tenant_id: str | None = None, archived: bool = False
+) -> list[Account]:
+    """All budgets, or a tenant's, oldest first, each in the window that runs now."""
+    values = {"now": now_us, "tenant_id": tenant_id or "", "archived": int(archived)}
+    rows = db.execute(f"{_ACCOUNTS} {_LISTED}", values).fetchall()
+    return [_account_at(db, row, now_us) for row in rows]
+
+
+def applying(
+    db: sqlite3.Connection, now_us: int, tenant_id: str, scope_ids: Sequence[str | None]
+) -> list[Account]:
+    """The budgets that a caller's requests count in: its tenant's, its project's, its key's."""
+    own = listed(db, now_us, tenant_id=tenant_id)
+    return [account for account in own if account.budget.scope_id in scope_ids]
+
+
+def check(plan: Plan) -> None:
+    """Raises InvalidBudget with what is wrong."""
+    if plan.period not in KINDS:
+        raise InvalidBudget(f"{plan.period!r} is not a period: it's one of {', '.join(KINDS)}.")
+    if not 0 < plan.limit_nano <= MAX_LIMIT_NANO:
+        raise InvalidBudget("A limit is more than 0, and at most 1000000000.")
+    if len(plan.currency) != len("USD") or not (
+        plan.currency.isascii() and plan.currency.isalpha() and plan.currency.isupper()
+    ):
+        raise InvalidBudget(f'{plan.currency!r} is not an ISO 4217 code, such as "USD".')
+    if len(plan.alerts) > MAX_ALERTS or not all(1 <= p <= MAX_PERCENT for p in plan.alerts):
+        raise InvalidBudget(f"Alerts are at most {MAX_ALERTS} percentages from 1 to {MAX_PERCENT}.")
+
+
+def _zone_of_scope(db: sqlite3.Connection, budget: Budget) -> str:
+    """The time zone of the tenant, whose the scope is. Raises NoSuchScope."""
+    values = {"tenant_id": budget.tenant_id, "scope_id": budget.scope_id}
+    row = db.execute(_ZONE[budget.scope_kind], values).fetchone()
+    if row is None:
+        raise NoSuchScope(
+            f"The tenant {budget.tenant_id!r} has no {budget.scope_kind} {budget.scope_id!r}."
+        )
+    zone: str = row[0]
+    return zone
+
+
+def _account_at(db: sqlite3.Connection, row: Sequence[object], now_us: int) -> Account:
+    """Its window may have no row yet: then nothing was spent in it."""
+    found = account_of(row)
+    if found is not None:
+        return found
+    budget, zone = budget_of(row), zone_named(str(row[11]))
+    window = window_between(db, budget, zone, now_us)
+    return Account(budget, window or window_at(budget.period, now_us, zone, budget.created_at))
+
+
+def _values(budget: Budget) -> dict[str, object]:
+    return {
+        "id": budget.id,
+        "tenant_id": budget.tenant_id,
+        "scope_kind": budget.scope_kind,
+        "scope_id": budget.scope_id,
+        "model_id": budget.model_id,
+        "period": budget.period,
+        "currency": budget.currency,
+        "limit_nano": budget.limit_nano,
+        "alerts": json.dumps(budget.alerts),
+        "created_at": budget.created_at,
+    }
+
+
+_CREATE = """
+INSERT INTO budget
+  (id, tenant_id, scope_kind, scope_id, model_id, period, currency, limit_nano, alerts,
+   created_at)
+VALUES (:id, :tenant_id, :scope_kind, :scope_id, :model_id, :period, :currency, :limit_nano,
+  :alerts, :created_at)
+"""
+
+_ARCHIVE = "UPDATE budget SET archived_at = :now WHERE id = :id AND archived_at IS NULL"
+
+_ACCOUNTS = f"""
+SELECT {ACCOUNT}
+FROM budget AS b JOIN tenant AS t ON t.id = b.tenant_id
+LEFT JOIN budget_window AS w ON w.budget_id = b.id
+  AND w.starts_at <= :now AND (w.ends_at IS NULL OR w.ends_at > :now)
+"""  # noqa: S608
+
+_LISTED = """
+WHERE (:tenant_id = '' OR b.tenant_id = :tenant_id) AND (:archived = 1 OR b.archived_at IS NULL)
+ORDER BY b.created_at, b.id
+"""
+
+_ZONE = {
+    "tenant": "SELECT timezone FROM tenant WHERE id = :tenant_id AND id = :scope_id",
+    "project": (
+        "SELECT t.timezone FROM tenant AS t JOIN project AS p ON p.tenant_id = t.id"
+        " WHERE t.id = :tenant_id AND p.id = :scope_id"
+    ),
+    "key": (
+        "SELECT t.timezone FROM tenant AS t JOIN api_key AS k ON k.tenant_id = t.id"
+        " WHERE t.id = :tenant_id AND k.id = :scope_id"
+    ),
+}

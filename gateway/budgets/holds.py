@@ -1,0 +1,159 @@
+"""What a request may cost at most is held in its budgets' windows, and given back when it ends.
+
+All of it runs inside the ledger's own transactions: the hold beside the open row, the settlement
+beside the closing one. So a hold lasts exactly as long as its record is open, whoever is killed
+when; and what a window has spent is the sum of its records' amounts, each rounded up to a nano.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import replace
+
+from gateway.budgets.alerts import raise_reached
+from gateway.budgets.bounds import LEAST_OUTPUT, Bound, most_pico, nano_of, output_within
+from gateway.budgets.rows import Account, Budget, accounts_of
+from gateway.prices import TokenPrices
+
+Holds = Counter[tuple[str, int]]  # nano by window
+
+
+class OverBudget(Exception):
+    """A request doesn't fit into a budget. Its whole transaction is to be taken back."""
+
+    def __init__(
+        self, account: Account, at_us: int, needed_nano: int, output_that_fits: int
+    ) -> None:
+        super().__init__(account.budget.id)
+        self.account = account
+        self.at_us = at_us
+        self.needed_nano = needed_nano
+        self.output_that_fits = output_that_fits  # tokens; negative: not even the input does
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it's for what was spent: it wouldn't fit if nothing else ran, either."""
+        return self.account.left_nano + self.account.held_nano < self.needed_nano
+
+
+class OtherCurrency(Exception):
+    """The model is priced in another currency than a budget: nobody can say whether it fits."""
+
+    def __init__(self, budget: Budget, currency: str) -> None:
+        super().__init__(budget.id)
+        self.budget = budget
+        self.currency = currency
+
+
+def hold(
+    db: sqlite3.Connection, record_id: str, opened_at: int, prices: TokenPrices, bound: Bound
+) -> int | None:
+    """Hold the most that an open record can cost in all its budgets, or in none.
+
+    Returns to how many tokens its answer must be cut, where the client named no limit and its
+    model's own doesn't fit; else None. Raises OverBudget or OtherCurrency.
+    """
+    needed = nano_of(most_pico(prices, bound))
+    accounts = accounts_of(db, record_id) if needed else []
+    for account in accounts:
+        if account.budget.currency != prices.currency:
+            raise OtherCurrency(account.budget, prices.currency)
+    cut = None
+    if accounts:
+        tightest = min(accounts, key=lambda account: account.left_nano)
+        cut = _cut(tightest, opened_at, prices, bound)
+    if cut is not None:
+        needed = nano_of(most_pico(prices, replace(bound, output_tokens=cut)))
+    for account in accounts:
+        if not _is_held(db, account, record_id, needed):
+            raise OverBudget(account, opened_at, needed, -1)
+    return cut
+
+
+def spend(
+    db: sqlite3.Connection, record_id: str, currency: str, amount_pico: int, now_us: int
+) -> None:
+    """A record was closed: its holds go, and what it is billed is spent in each of its budgets."""
+    held = _taken(db, _TAKE_OF_RECORD, {"record_id": record_id})
+    spent = nano_of(amount_pico)
+    accounts = accounts_of(db, record_id) if spent else []
+    # One that was opened before its budget was made may be in another currency.
+    counted = [account for account in accounts if account.budget.currency == currency]
+    _book(db, held, {account.key for account in counted}, spent)
+    for account in counted:
+        raise_reached(db, account, spent, now_us)
+
+
+def unheld(db: sqlite3.Connection, closed: int) -> int:
+    """So many records were closed unbilled at once: their holds go. Returns that number."""
+    if closed:
+        _book(db, _taken(db, _TAKE_OF_CLOSED, {}), set(), 0)
+    return closed
+
+
+def _cut(account: Account, opened_at: int, prices: TokenPrices, bound: Bound) -> int | None:
+    needed = nano_of(most_pico(prices, bound))
+    if account.left_nano >= needed:
+        return None
+    fits = output_within(account.left_nano, prices, bound)
+    if not bound.is_default or fits < min(LEAST_OUTPUT, bound.output_tokens):
+        raise OverBudget(account, opened_at, needed, fits)
+    return fits
+
+
+def _is_held(db: sqlite3.Connection, account: Account, record_id: str, nano: int) -> bool:
+    """Whether it fits was looked at before; that it does is the statement's own condition."""
+    budget_id, starts_at = account.key
+    window = {"budget_id": budget_id, "starts_at": starts_at, "nano": nano}
+    if db.execute(_HOLD, window | {"limit_nano": account.budget.limit_nano}).rowcount != 1:
+        return False
+    db.execute(_NOTE, window | {"record_id": record_id})
+    return True
+
+
+def _taken(db: sqlite3.Connection, statement: str, values: dict[str, object]) -> Holds:
+    holds: Holds = Counter()
+    for budget_id, starts_at, nano in db.execute(statement, values).fetchall():
+        holds[budget_id, starts_at] += nano
+    return holds
+
+
+def _book(db: sqlite3.Connection, held: Holds, spending: set[tuple[str, int]], spent: int) -> None:
+    for budget_id, starts_at in sorted(held.keys() | spending):
+        key = (budget_id, starts_at)
+        values = {
+            "budget_id": budget_id,
+            "starts_at": starts_at,
+            "held": held[key],
+            "spent": spent if key in spending else 0,
+        }
+        db.execute(_BOOK, values)
+
+
+_HOLD = """
+UPDATE budget_window SET held_nano = held_nano + :nano
+WHERE budget_id = :budget_id AND starts_at = :starts_at
+  AND :limit_nano - spent_nano - held_nano >= :nano
+"""
+
+_NOTE = """
+INSERT INTO budget_hold (record_id, budget_id, starts_at, nano)
+VALUES (:record_id, :budget_id, :starts_at, :nano)
+"""
+
+_TAKE_OF_RECORD = """
+DELETE FROM budget_hold WHERE record_id = :record_id RETURNING budget_id, starts_at, nano
+"""
+
+_TAKE_OF_CLOSED = """
+DELETE FROM budget_hold WHERE record_id IN
+  (SELECT h.record_id FROM budget_hold AS h JOIN usage_record AS r ON r.id = h.record_id
+   WHERE r.state <> 'open')
+RETURNING budget_id, starts_at, nano
+"""
+
+_BOOK = """
+UPDATE budget_window SET held_nano = held_nano - :held, spent_nano = spent_nano + :spent
+WHERE budget_id = :budget_id AND starts_at = :starts_at
+"""
