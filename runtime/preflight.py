@@ -12,9 +12,8 @@ from typing import Any
 
 from runtime.config.cards import card_of
 from runtime.config.check import convert
-from runtime.config.models import ClientTls
 from runtime.config.report import Report
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ClientTls, ServerTls
 from runtime.tls import certificates
 
 

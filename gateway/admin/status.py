@@ -11,7 +11,7 @@ import structlog
 from msgspec import Struct
 
 from gateway.version import version
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ServerTls
 from runtime.deploy.running import Running, running
 from runtime.deployments import Deployments, NoDeployment
 from runtime.settings import Settings

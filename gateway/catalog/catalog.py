@@ -14,8 +14,9 @@ from gateway.catalog.facts import ModelFacts, lifecycle_of
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices, parse_price
 from runtime.config.lifecycle import Lifecycle, midnight
-from runtime.config.models import ClientTls, ModelSettings, PriceSettings
+from runtime.config.models import ModelSettings, PriceSettings
 from runtime.config.sections import ContractSettings
+from runtime.config.tls import ClientTls
 from runtime.tls import certificates
 
 US = 1_000_000

@@ -9,8 +9,8 @@ import httpx
 
 from gateway.address import Address
 from gateway.cli.options import Unreachable
-from runtime.config.models import ClientTls
 from runtime.config.place import Caller
+from runtime.config.tls import ClientTls
 from runtime.tls import certificates
 from runtime.tls.certificates import BadCertificate
 from runtime.tls.contexts import show

@@ -18,7 +18,7 @@ from gateway.admin.problems import NodeUnreachable
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
 from gateway.live.words import count, span
 from runtime import rundir
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ServerTls
 from runtime.deploy.running import Running, running
 from runtime.deployments import Deployments, NoDeployment
 from runtime.node_wire import Hosts, ModelState

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import structlog
 
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ServerTls
 from runtime.tls import certificates
 from runtime.tls.certificates import BadCertificate, Identity
 

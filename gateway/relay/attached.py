@@ -14,7 +14,7 @@ from gateway.catalog.catalog import Deployment
 from gateway.relay.place import Place
 from gateway.relay.transport import Transport
 from gateway.relay.troubles import Troubles
-from runtime.config.models import ClientTls
+from runtime.config.tls import ClientTls
 from runtime.tls.contexts import Followed
 
 

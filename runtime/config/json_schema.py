@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from runtime.config import environments, lifecycle, models, sections
+from runtime.config import environments, lifecycle, models, sections, tls
 from runtime.config.variables import NAME
 
 REPO = Path(__file__).resolve().parents[2]
@@ -25,14 +25,14 @@ SCHEMA = REPO / "config" / "bulkhead.schema.json"
 HEADINGS: dict[type[Struct], str] = {
     sections.FileSettings: "Top level",
     sections.ServerSettings: "`[server]`",
-    sections.ServerTls: "`[server.tls]`",
+    tls.ServerTls: "`[server.tls]`",
     sections.AdminSettings: "`[admin]`",
     sections.LimitSettings: "`[limits]`",
     sections.RelaySettings: "`[relay]`",
     sections.HostSettings: "`[hosts]`",
     sections.NodeSettings: "`[node]`",
     sections.RemoteNodeSettings: "`[[nodes]]`",
-    models.ClientTls: "`[nodes.tls]`",
+    tls.ClientTls: "`[nodes.tls]`",
     sections.ObservabilitySettings: "`[observability]`",
     sections.TriggerSettings: "`[triggers]`",
     sections.CronSettings: "`[[triggers.crons]]`",

@@ -22,21 +22,7 @@ from runtime.config.kinds import (
     is_http_url,
 )
 from runtime.config.lifecycle import Lifecycle
-
-
-class ClientTls(Struct, frozen=True, kw_only=True):
-    """How we prove who we are to a server, and whom we believe. Files, in PEM."""
-
-    ca: str = ""  # instead of the system's
-    cert: str = ""
-    key: str = ""
-
-    @staticmethod
-    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """A certificate needs its key, and the other way round."""
-        for one, other in (("cert", "key"), ("key", "cert")):
-            if found.get(one) and found.get(other, "") == "":
-                yield other, f"is missing beside `{one}`"
+from runtime.config.tls import ClientTls
 
 
 class PriceSettings(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,8 @@ import msgspec
 from runtime.config import words
 from runtime.config.kinds import Host, Port, PortOrNone
 from runtime.config.report import Report
-from runtime.config.sections import FileSettings, ServerTls
+from runtime.config.sections import FileSettings
+from runtime.config.tls import ServerTls
 
 # What each may be.
 KINDS: dict[str, Any] = {

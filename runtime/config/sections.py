@@ -33,25 +33,10 @@ from runtime.config.kinds import (
     is_http_url,
     origin_fault,
 )
-from runtime.config.models import ClientTls, ModelSettings, has_nameless, name_faults, names_of
+from runtime.config.models import ModelSettings, has_nameless, name_faults, names_of
 from runtime.config.report import did_you_mean
 from runtime.config.route_patterns import BadPattern, parse_route
-
-
-class ServerTls(Struct, frozen=True, kw_only=True):
-    """How a listener proves who it is. Files, in PEM; a change of them is noticed."""
-
-    cert: str = ""  # the chain, leaf first; empty: plain HTTP
-    key: str = ""
-    client_ca: str = ""  # callers must show a certificate of this authority
-    min_version: Literal["1.2", "1.3"] = "1.2"
-
-    @staticmethod
-    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """A certificate needs its key, and the other way round."""
-        for one, other in (("cert", "key"), ("key", "cert"), ("client_ca", "cert")):
-            if found.get(one) and found.get(other, "") == "":
-                yield other, f"is missing beside `{one}`"
+from runtime.config.tls import ClientTls, ServerTls
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

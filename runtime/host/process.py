@@ -28,12 +28,10 @@ from engines.api import Engine, EngineError, EngineSpec, Stats
 from engines.registry import load
 from runtime import logs
 from runtime.capability import Verifier
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ServerTls
 from runtime.host.app import Host
 from runtime.host.drain import drained
 from runtime.host.engine_thread import EngineThread
-from runtime.tls.contexts import server_context
-from runtime.tls.listener import bind
 
 LAST_S = 2.0  # for the counters at the end: the step that runs is waited for
 KEEP_ALIVE_S = 600  # an idle connection of the gateway's; it gives up well before
@@ -106,7 +104,7 @@ async def serve(spec: HostSpec, pipe: int) -> int:
     stdin = await stdin_reader()
     told = asyncio.ensure_future(stdin.readline())
     try:
-        tls = server_context(spec.remote.tls, Path(spec.remote.folder)) if spec.remote else None
+        tls = _context(spec.remote) if spec.remote else None
         engine = await _load(thread, told)
     except Exception as fault:  # noqa: BLE001 - the node must hear the reason, whatever it is
         say(pipe, Ready(ready=False, reason=f"{type(fault).__name__}: {fault}"))
@@ -116,20 +114,33 @@ async def serve(spec: HostSpec, pipe: int) -> int:
     host = Host(spec.model, engine, thread, verifier, spec.default_max_tokens, faults=faults)
     listeners = [Listener(_server(host), listen(Path(spec.socket)))]
     if spec.remote and tls:
-        sock = bind(spec.remote.host, 0)
-        sock.listen(1024)
-        listeners.append(Listener(_server(host, tls), sock))
+        listeners.append(Listener(_server(host, tls), _listen_remotely(spec.remote)))
         listeners[1].server.server_state = listeners[0].server.server_state  # drained as one
     # What is loaded now stays. A collection that looks at it takes 30 ms, and all streams wait.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()  # see __main__
     code = await _serve_until_told(host, listeners, spec, pipe, (stdin, told))
     with suppress(EngineError, TimeoutError):
         async with asyncio.timeout(LAST_S):
             say(pipe, await thread.stats())
     thread.close()
     return code
+
+
+# Certificates are read by what takes a while to import, and most hosts have none.
+def _context(remote: Remote) -> ssl.SSLContext:
+    from runtime.tls.contexts import server_context
+
+    return server_context(remote.tls, Path(remote.folder))
+
+
+def _listen_remotely(remote: Remote) -> socket.socket:
+    from runtime.tls.listener import bind
+
+    sock = bind(remote.host, 0)
+    sock.listen(1024)
+    return sock
 
 
 async def _load(thread: EngineThread, told: asyncio.Future[bytes]) -> Engine:

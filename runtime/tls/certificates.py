@@ -24,8 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from runtime.config.models import ClientTls
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ClientTls, ServerTls
 from runtime.tls.leaf import CLIENT, SERVER, Certificate, describe, faults as leaf_faults
 
 WARN_S = 14 * 24 * 3600  # an expiry that is nearer than this is a warning

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from runtime.config.models import ClientTls
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ClientTls, ServerTls
 from runtime.tls import certificates
 from runtime.tls.certificates import BadCertificate, Identity
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ServerTls
 from runtime.tls.contexts import server_context
 from tests.authority import Authority
 from tests.e2e.ledger import row_of

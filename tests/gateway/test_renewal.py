@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from gateway.processes.renewal import AGAIN_S, PATIENCE_S, REMIND_S, Offer, Renewal
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ServerTls
 from tests.authority import DAY, Authority, p256, pem_of
 
 TLS = ServerTls(cert="server.pem", key="server.key")

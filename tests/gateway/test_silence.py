@@ -14,8 +14,8 @@ from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import NodeAddress, RemoteNode
 from gateway.relay.placement import Placement
 from gateway.relay.transport import Broken, ConnectFailed, Transport
-from runtime.config.models import ClientTls
-from runtime.config.sections import RemoteNodeSettings, ServerTls
+from runtime.config.sections import RemoteNodeSettings
+from runtime.config.tls import ClientTls, ServerTls
 from runtime.tls.contexts import Followed, server_context
 from tests.authority import Authority
 from tests.gateway.following import following, until

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from runtime.config.models import ClientTls
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ClientTls, ServerTls
 from runtime.tls import certificates
 from runtime.tls.certificates import BadCertificate, contents, faults, load
 from tests.authority import DAY, Authority, Key, p256, pem_of

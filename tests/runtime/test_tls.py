@@ -12,8 +12,7 @@ import pytest
 import structlog
 
 from gateway.relay.transport import MAYBE_REFUSED, Broken, ConnectFailed, Transport
-from runtime.config.models import ClientTls
-from runtime.config.sections import ServerTls
+from runtime.config.tls import ClientTls, ServerTls
 from runtime.tls.certificates import BadCertificate, absolute
 from runtime.tls.contexts import Followed, server_context
 from tests.authority import DAY, Authority, p256, pem_of

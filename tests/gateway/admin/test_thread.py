@@ -18,7 +18,8 @@ from gateway.cli.answers import Status
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.options import Places, Unreachable
 from runtime import state
-from runtime.config.sections import AdminSettings, FileSettings, ServerTls
+from runtime.config.sections import AdminSettings, FileSettings
+from runtime.config.tls import ServerTls
 from runtime.settings import Settings
 from runtime.tls.listener import PortInUse
 from tests.authority import Authority
