@@ -117,6 +117,31 @@ def listed(
     return [_account_at(db, row, now_us) for row in rows]
 
 
+def raised(db: sqlite3.Connection, account: Account) -> list[tuple[int, int, int | None]]:
+    """The alerts of an account's window: percent, when it was raised, when it was sent."""
+    budget_id, starts_at = account.key
+    values = {"budget_id": budget_id, "starts_at": starts_at}
+    found: list[tuple[int, int, int | None]] = db.execute(_RAISED, values).fetchall()
+    return found
+
+
+def scope_of(
+    db: sqlite3.Connection, tenant_id: str, project: str | None, key_id: str | None
+) -> tuple[ScopeKind, str]:
+    """What a budget is of: a project by its name or id, a key by its id, or else the tenant.
+
+    Raises NoSuchScope.
+    """
+    if key_id is not None:
+        return "key", key_id  # `create` looks for it
+    if project is None:
+        return "tenant", tenant_id
+    row = db.execute(_PROJECT, {"tenant_id": tenant_id, "project": project}).fetchone()
+    if row is None:
+        raise NoSuchScope(f"The tenant has no project {project!r}.")
+    return "project", row[0]
+
+
 def applying(
     db: sqlite3.Connection, now_us: int, tenant_id: str, scope_ids: Sequence[str | None]
 ) -> list[Account]:
@@ -196,6 +221,15 @@ LEFT JOIN budget_window AS w ON w.budget_id = b.id
 _LISTED = """
 WHERE (:tenant_id = '' OR b.tenant_id = :tenant_id) AND (:archived = 1 OR b.archived_at IS NULL)
 ORDER BY b.created_at, b.id
+"""
+
+_RAISED = """
+SELECT percent, raised_at, sent_at FROM budget_alert
+WHERE budget_id = :budget_id AND starts_at = :starts_at ORDER BY percent
+"""
+
+_PROJECT = """
+SELECT id FROM project WHERE tenant_id = :tenant_id AND :project IN (name, id)
 """
 
 _ZONE = {

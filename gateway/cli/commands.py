@@ -18,7 +18,7 @@ MODULES = {
         name: name
         for name in (
             *("init", "check", "secret", "deployments", "build"),
-            *("models", "usage", "whoami", "hosts", "kv", "fault", "tail", "doctor"),
+            *("models", "usage", "budgets", "whoami", "hosts", "kv", "fault", "tail", "doctor"),
             *("backup", "restore", "migrate", "triggers", "completion"),
         )
     },

@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from gateway.admin.key import BadAdminKey, NoAdminKey
 from gateway.backups.archive import BackupError
 from gateway.backups.restore import RestoreRefused
+from gateway.budgets.budgets import BudgetError
 from gateway.cli import signals
 from gateway.evaluation.child import EvaluationFailed
 from gateway.identity.tenants import TenantError
@@ -95,6 +96,7 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     WeightsUnavailable: Exit.FAILED,
     BuildFailed: Exit.FAILED,
     TenantError: Exit.FAILED,
+    BudgetError: Exit.FAILED,
     StoreError: Exit.FAILED,
     GatewayFailed: Exit.FAILED,
     NoDeployment: Exit.FAILED,

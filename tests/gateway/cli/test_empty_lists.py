@@ -32,6 +32,7 @@ def run(words: str) -> Result:
     [
         ("tenants list", "bulkhead tenants create NAME"),
         ("keys list acme", "bulkhead keys create acme"),
+        ("budgets list", "bulkhead budgets create TENANT"),
         ("secret list", "bulkhead secret put NAME"),
         ("deployments list", "bulkhead deploy"),
         ("triggers list", "[[triggers.crons]]"),

@@ -1,0 +1,123 @@
+"""Budgets on a real server: what comes at once, what is cut, what is told, what a kill leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.budgets.spending import differences
+from gateway.store.reader import read
+from tests.e2e.asking import complete, eventually
+from tests.e2e.clients import Load
+from tests.e2e.ledger import exported, records
+from tests.stack import Stack, fake_config, running
+
+BODY = {"model": "echo", "prompt": "canary-4711", "max_tokens": 100}
+LONG = {"model": "echo", "prompt": "word " * 1000, "max_tokens": 1000, "stream": True}
+MOST = (11 + 256) * 100 + 100 * 300  # nano: its bytes and the template's, and its answer
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with running(tmp_path, fake_config(step_s=0.005)) as stack:
+        yield stack
+
+
+def make(stack: Stack, nano: int, *options: str) -> dict[str, Any]:
+    limit = f"0.{nano:09d}"
+    told = stack.cli("budgets", "create", "demo", "--limit", limit, *options, "--json")
+    found: dict[str, Any] = json.loads(told)
+    return found
+
+
+def window(stack: Stack) -> dict[str, Any]:
+    with stack.client() as client:
+        (budget,) = client.get("/v1/budgets").json()["data"]
+    found: dict[str, Any] = budget["window"]
+    return found
+
+
+def assert_at_rest(stack: Stack) -> None:
+    eventually(lambda: not any(r["state"] == "open" for r in records(stack)), "some stay open")
+    assert read(stack.state / "bulkhead.db", differences) == []
+    assert float(window(stack)["held"]) == 0
+
+
+async def at_once(stack: Stack, requests: int) -> list[httpx.Response]:
+    headers = {"authorization": f"Bearer {stack.key}"}
+    limits = httpx.Limits(max_connections=requests)
+    async with httpx.AsyncClient(
+        base_url=stack.url, headers=headers, timeout=120, limits=limits
+    ) as client:
+        asked = [client.post("/v1/completions", json=BODY) for _ in range(requests)]
+        return await asyncio.gather(*asked)
+
+
+def test_200_at_once_at_a_budget_for_one_admit_one(stack: Stack) -> None:
+    """The budget was made while the server ran, and holds the very next requests."""
+    made = make(stack, MOST + 1)
+    answers = asyncio.run(at_once(stack, 200))
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 429: 199}
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    error = refused.json()["error"]
+    assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
+    assert made["id"] in error["message"]
+    assert int(refused.headers["retry-after"]) >= 1
+    assert len(exported(stack)) == 1, "a refused request is no record"
+    assert_at_rest(stack)
+    assert window(stack)["spent"] != "0"
+
+
+def test_an_answer_without_a_limit_is_cut_and_told_so(stack: Stack) -> None:
+    make(stack, (11 + 256) * 100 + 20 * 300, "--period", "total")
+    for stream in (False, True):
+        body = {**BODY, "prompt": "a" * 11, "max_tokens": None, "stream": stream}
+        answer = complete(stack, **body)
+        if stream:  # what is left now is less than the least
+            assert answer.status_code == 429
+            assert "retry-after" not in answer.headers
+        else:
+            assert answer.headers["x-bulkhead-max-tokens"] == "20"
+            assert answer.json()["usage"]["completion_tokens"] <= 20
+    assert_at_rest(stack)
+
+
+def test_a_client_that_leaves_gives_its_hold_back(stack: Stack) -> None:
+    make(stack, 100 * MOST)
+    with (
+        stack.client() as client,
+        client.stream("POST", "/v1/completions", json=LONG) as answer,
+    ):
+        next(answer.iter_raw())
+        assert float(window(stack)["held"]) > 0
+    assert_at_rest(stack)
+
+
+def test_a_kill_leaves_no_hold(stack: Stack) -> None:
+    make(stack, 999_999_999)
+    with Load(stack, 8, streams=[True]) as load:
+        load.wait_for_more(20)
+        stack.kill(stack.worker_pid())
+        stack.wait_ready()
+        load.wait_for_more(20)
+    assert any(row["state"] == "orphaned" for row in records(stack))
+    assert_at_rest(stack)
+
+
+def test_an_archived_budget_holds_nobody(stack: Stack) -> None:
+    made = make(stack, 1)
+    assert complete(stack).status_code == 429
+    stack.cli("budgets", "archive", made["id"])
+    assert complete(stack).status_code == 200
+    began = time.monotonic()
+    make(stack, 1)
+    while complete(stack).status_code == 200:
+        assert time.monotonic() - began < 10
