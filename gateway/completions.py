@@ -23,8 +23,8 @@ from gateway.budgets.bounds import bound_of
 from gateway.caller import identify
 from gateway.entry import Entry
 from gateway.env import Env
-from gateway.ledger import Opening
 from gateway.meter import Meter
+from gateway.record import Opening
 from gateway.relay.relay import Errand
 from gateway.schema import Ask
 from runtime.wire import DONE
@@ -53,7 +53,7 @@ async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: 
         operation=ask.operation,
         model_id=deployment.id,
         model_revision=deployment.revision,
-        prices=env.contracts.prices(principal.tenant_name, deployment),
+        terms=env.contracts.terms(principal.tenant_name, deployment),
         streamed=ask.stream,
         bound=bound_of(ask, deployment),
     )

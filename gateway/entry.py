@@ -21,8 +21,9 @@ from gateway.errors import (
     Unauthorized,
     UpstreamTimeout,
 )
-from gateway.ledger import CLIENT_CLOSED_REQUEST, Ledger, Opening, OpenRecord, Settlement
+from gateway.ledger import CLIENT_CLOSED_REQUEST, Ledger
 from gateway.meter import FINISHED, Meter
+from gateway.record import Opening, OpenRecord, Settlement
 from gateway.relay.relay import Errand
 from gateway.store.errors import StoreUnavailable
 

@@ -11,64 +11,29 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from gateway.billing import BillReason, Outcome, UsageSource, billing
-from gateway.budgets.bounds import UNBOUND, Bound
+from gateway.billing import Outcome, UsageSource
 from gateway.budgets.exhausted import Exhausted
 from gateway.budgets.holds import hold, spend, unheld
 from gateway.clock import Clock
 from gateway.door import Door
 from gateway.ids import new_id
-from gateway.prices import Line, TokenPrices, Usage, lines
+from gateway.record import (
+    Opening,
+    OpenRecord,
+    Settlement,
+    bill,
+    closed_values,
+    list_amount,
+    opened_values,
+    rollup_of,
+)
 from gateway.store.errors import StoreUnavailable
-from gateway.store.records import insert_open, orphan, orphan_of, settle
+from gateway.store.records import close, insert_open, orphan, orphan_of
 from gateway.store.writer import Job, Writer
 
-Operation = Literal["chat", "completion"]
-
-_MAX_AMOUNT_PICO = 2**63 - 1
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; it's only written down
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What is known when a request is admitted. Its prices hold to the end."""
-
-    request_id: str
-    tenant_id: str
-    api_key_id: str
-    operation: Operation
-    model_id: str
-    model_revision: str
-    prices: TokenPrices
-    streamed: bool
-    bound: Bound = UNBOUND  # the most it can use: what is held in budgets
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRecord:
-    """A record that is in the ledger and waits to be settled; times in microseconds UTC."""
-
-    id: str
-    opening: Opening
-    opened_at: int
-    output_cut: int | None = None  # tokens to which a budget cuts an answer of no limit's own
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """How a request ended. `usage` None: nobody could tell, which isn't zero."""
-
-    outcome: Outcome
-    usage: Usage | None
-    usage_source: UsageSource
-    status_code: int
-    finish_reason: str | None
-    host_id: str | None
-    first_token_at: int | None  # microseconds UTC; None: no token went out
-
 
 _ABANDONED = Settlement(
     outcome=Outcome.CLIENT_CANCELLED,
@@ -104,15 +69,16 @@ class Ledger:
         """
         record_id = new_id("ur")
         await self._door.enter(record_id)
-        record = OpenRecord(record_id, opening, self._clock.now_us())
+        now_us = self._clock.now_us()
+        record = OpenRecord(record_id, opening, now_us, now_us)
         try:
             with self._doubting(lambda: self._settling_job(record, _ABANDONED)):
-                cut = await self._writer.run(_opening_job(record, self._boot_id))
+                charge_at, cut = await self._writer.run(_opening_job(record, self._boot_id))
         except BaseException as fault:
             self._door.leave(record.id)
             self._exhausted.note(fault)
             raise
-        return replace(record, output_cut=cut)
+        return replace(record, charge_at=charge_at, output_cut=cut)
 
     async def settle(self, record: OpenRecord, settlement: Settlement) -> bool:
         """Close a record, once: False if it was closed before. Durable when this returns.
@@ -177,19 +143,21 @@ class Ledger:
             raise
 
     def _settling_job(self, record: OpenRecord, settlement: Settlement) -> Job[bool]:
-        billable, reason, billed = _bill(record.opening, settlement)
+        billable, reason, billed = bill(record.opening, settlement)
         amount_pico = sum(line.amount_pico for line in billed)
-        values = _settled_values(settlement) | {
+        values = closed_values(settlement) | {
             "id": record.id,
             "billable": billable,
             "bill_reason": reason,
             "amount_pico": amount_pico,
+            "list_amount_pico": list_amount(record.opening.terms, billed),
             "ended_at": self._clock.now_us(),
         }
+        rollup = rollup_of(record) if billable else None
 
         def job(db: sqlite3.Connection) -> bool:
             now_us = self._clock.now_us()
-            budgets = settle(db, values | {"settled_at": now_us}, billed)
+            budgets = close(db, values | {"settled_at": now_us}, billed, rollup)
             if budgets:
                 spend(db, record.id, record.opening.prices.currency, amount_pico, now_us)
             return budgets is not None
@@ -197,56 +165,13 @@ class Ledger:
         return job
 
 
-def _bill(opening: Opening, settlement: Settlement) -> tuple[bool, BillReason, tuple[Line, ...]]:
-    usage = settlement.usage
-    delivered = settlement.first_token_at is not None
-    billable, reason = billing(settlement.outcome, usage, delivered=delivered)
-    if not billable or usage is None:
-        return False, reason, ()
-    billed = lines(opening.model_id, opening.prices, usage)
-    if sum(line.amount_pico for line in billed) > _MAX_AMOUNT_PICO:
-        return False, BillReason.AMOUNT_OUT_OF_RANGE, ()
-    return True, reason, billed
+def _opening_job(record: OpenRecord, boot_id: str) -> Job[tuple[int, int | None]]:
+    opening, values = record.opening, opened_values(record, boot_id)
 
-
-def _opening_job(record: OpenRecord, boot_id: str) -> Job[int | None]:
-    opening = record.opening
-    values = {
-        "id": record.id,
-        "request_id": opening.request_id,
-        "tenant_id": opening.tenant_id,
-        "api_key_id": opening.api_key_id,
-        "operation": opening.operation,
-        "model_id": opening.model_id,
-        "model_revision": opening.model_revision,
-        "streamed": opening.streamed,
-        "boot_id": boot_id,
-        "currency": opening.prices.currency,
-        "input_price_pico": opening.prices.input,
-        "cached_input_price_pico": opening.prices.cached_input,
-        "output_price_pico": opening.prices.output,
-        "opened_at": record.opened_at,
-    }
-
-    def job(db: sqlite3.Connection) -> int | None:
-        has_budgets = insert_open(db, values)
+    def job(db: sqlite3.Connection) -> tuple[int, int | None]:
+        charge_at, has_budgets = insert_open(db, values)
         if not has_budgets:
-            return None
-        return hold(db, record.id, record.opened_at, opening.prices, opening.bound)
+            return charge_at, None
+        return charge_at, hold(db, record.id, record.opened_at, opening.prices, opening.bound)
 
     return job
-
-
-def _settled_values(settlement: Settlement) -> dict[str, object]:
-    usage = settlement.usage
-    return {
-        "outcome": settlement.outcome,
-        "usage_source": settlement.usage_source if usage else UsageSource.NONE,
-        "status_code": settlement.status_code,
-        "finish_reason": settlement.finish_reason,
-        "host_id": settlement.host_id,
-        "first_token_at": settlement.first_token_at,
-        "input_tokens": usage.input_tokens if usage else None,
-        "cached_input_tokens": usage.cached_input_tokens if usage else None,
-        "output_tokens": usage.output_tokens if usage else None,
-    }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 TokenClass = Literal["input", "cached_input", "output"]
+TOKEN_CLASSES: tuple[TokenClass, ...] = ("input", "cached_input", "output")  # disjoint
 
 PICO_PER_UNIT = 10**12
 NANO_PER_UNIT = 10**9  # budgets count in nano-units, rounded up
@@ -30,6 +31,34 @@ class TokenPrices:
     input: int
     cached_input: int
     output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A price, and which version of it: None where no store was asked."""
+
+    prices: TokenPrices
+    version_id: str | None = None
+    since: int | None = None  # microseconds UTC
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a request is charged by, fixed when it is admitted: the caller's price, everybody's."""
+
+    agreed: Priced
+    listed: Priced
+
+    @classmethod
+    def of(cls, prices: TokenPrices) -> Terms:
+        """The same price for everybody, of no version."""
+        return cls(Priced(prices), Priced(prices))
+
+    @property
+    def list_prices(self) -> TokenPrices | None:
+        """Everybody's prices; None if they are in another currency: they can't be compared."""
+        listed = self.listed.prices
+        return listed if listed.currency == self.agreed.prices.currency else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +82,54 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One class of tokens of one record: `quantity` tokens at `price_pico` each."""
+    """One class of tokens of one record: `quantity` tokens at `price_pico` each.
+
+    `list_price_pico` is what they cost everybody; None if that is in another currency.
+    """
 
     sku_id: str
     token_class: TokenClass
     quantity: int
     price_pico: int
+    list_price_pico: int | None = None
 
     @property
     def amount_pico(self) -> int:
         """What the line costs, in pico-units."""
         return self.quantity * self.price_pico
 
+    @property
+    def list_amount_pico(self) -> int | None:
+        """What it would cost at the list price."""
+        return None if self.list_price_pico is None else self.quantity * self.list_price_pico
 
-def lines(model_id: str, prices: TokenPrices, usage: Usage) -> tuple[Line, ...]:
+
+def lines(
+    model_id: str, prices: TokenPrices, usage: Usage, listed: TokenPrices | None = None
+) -> tuple[Line, ...]:
     """What a usage is billed as: disjoint classes of tokens, those without tokens left out."""
-    uncached = usage.input_tokens - usage.cached_input_tokens
-    every: tuple[tuple[TokenClass, int, int], ...] = (
-        ("input", uncached, prices.input),
-        ("cached_input", usage.cached_input_tokens, prices.cached_input),
-        ("output", usage.output_tokens, prices.output),
+    counts = (
+        usage.input_tokens - usage.cached_input_tokens,
+        usage.cached_input_tokens,
+        usage.output_tokens,
     )
+    return lines_of(model_id, prices, counts, listed)
+
+
+def lines_of(
+    model_id: str,
+    prices: TokenPrices,
+    counts: tuple[int, int, int],
+    listed: TokenPrices | None = None,
+) -> tuple[Line, ...]:
+    """Lines of disjoint counts: input that wasn't cached, cached input, output. Below zero too."""
+    agreed = (prices.input, prices.cached_input, prices.output)
+    list_ = (listed.input, listed.cached_input, listed.output) if listed else (None, None, None)
     return tuple(
-        Line(f"{model_id}/{token_class}-tokens", token_class, quantity, price)
-        for token_class, quantity, price in every
+        Line(f"{model_id}/{token_class}-tokens", token_class, quantity, price, list_price)
+        for token_class, quantity, price, list_price in zip(
+            TOKEN_CLASSES, counts, agreed, list_, strict=True
+        )
         if quantity
     )
 

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterable, Mapping
 
 from gateway.catalog.catalog import Deployment, prices_of
-from gateway.prices import TokenPrices
+from gateway.prices import Priced, Terms, TokenPrices
 from runtime.config.sections import TenantSettings
 
 Day = datetime.date | None
@@ -21,6 +21,10 @@ class Contracts:
     def prices(self, tenant: str, deployment: Deployment) -> TokenPrices:
         """What this tenant pays for this model."""
         return self._agreed(tenant, deployment)[0]
+
+    def terms(self, tenant: str, deployment: Deployment) -> Terms:
+        """What this tenant pays for this model, and what everybody does."""
+        return Terms(Priced(self.prices(tenant, deployment)), Priced(deployment.prices))
 
     def since(self, tenant: str, deployment: Deployment) -> Day:
         """Since when, if the operator says so."""

@@ -13,28 +13,46 @@ from gateway.prices import Line
 Values = Mapping[str, object]
 
 
-def insert_open(db: sqlite3.Connection, values: Values) -> int:
-    """Enter an open record; it's charged to the time it was opened at.
+def insert_open(db: sqlite3.Connection, values: Values) -> tuple[int, int]:
+    """Enter an open record; the time it's charged to, and how many budgets its tenant has.
 
-    Returns how many budgets its tenant has.
+    That is when it was opened; or, if that month is closed already, the first moment after it.
     """
-    budgets: int = db.execute(_OPEN, values).fetchone()[0]
-    return budgets
+    charge_at, budgets = db.execute(_OPEN, values).fetchone()
+    return charge_at, budgets
 
 
-def settle(db: sqlite3.Connection, values: Values, billed: Sequence[Line]) -> int | None:
+def insert_correction(db: sqlite3.Connection, values: Values) -> None:
+    """Enter an open record that corrects another one: of its caller, its model and its prices."""
+    db.execute(_OPEN_CORRECTION, values)
+
+
+def close(
+    db: sqlite3.Connection, values: Values, billed: Sequence[Line], rollup: Values | None
+) -> int | None:
     """Close a record with its lines; None, and nothing changed, if it's closed already.
 
+    `rollup` names the hour's sums that a billed record is added to; None for one that isn't.
     Returns how many budgets its tenant has.
     """
     record_id = values["id"]
-    # The lines go first, while the record still takes them: the write lock is ours all the while.
-    if db.execute(_IS_OPEN, {"id": record_id}).fetchone() is None:
+    seq = db.execute(_NEXT_SEQ_OF_OPEN, {"id": record_id}).fetchone()
+    if seq is None:
         return None
-    for line_no, line in enumerate(billed, start=1):
-        db.execute(_ADD_LINE, _line_values(record_id, line_no, line))
-    budgets: int = db.execute(_SETTLE, {**values, "seq": next_seq(db)}).fetchone()[0]
+    # The lines go first, while the record still takes them: the write lock is ours all the while.
+    if billed:
+        lines = [_line_values(record_id, no, line) for no, line in enumerate(billed, start=1)]
+        db.executemany(_ADD_LINE, lines)
+    budgets: int = db.execute(_CLOSE, {**values, "seq": seq[0]}).fetchone()[0]
+    if rollup is not None:
+        _roll_up(db, {**values, **rollup})
     return budgets
+
+
+def _roll_up(db: sqlite3.Connection, values: dict[str, object]) -> None:
+    """Add to an hour's sums; what 64 bits don't hold goes into another row, a microsecond later."""
+    while db.execute(_ROLL_UP, values).rowcount == 0:
+        values["hour_at"] += 1  # type: ignore[operator] # it is a time
 
 
 def _line_values(record_id: object, line_no: int, line: Line) -> Values:
@@ -46,6 +64,8 @@ def _line_values(record_id: object, line_no: int, line: Line) -> Values:
         "quantity": line.quantity,
         "price_pico": line.price_pico,
         "amount_pico": line.amount_pico,
+        "list_price_pico": line.list_price_pico,
+        "list_amount_pico": line.list_amount_pico,
     }
 
 
@@ -78,36 +98,76 @@ _BUDGETS = "(SELECT count(*) FROM budget WHERE budget.tenant_id = usage_record.t
 
 _OPEN = f"""
 INSERT INTO usage_record
-  (id, request_id, tenant_id, api_key_id, operation, model_id, model_revision, streamed, boot_id,
-   currency, input_price_pico, cached_input_price_pico, output_price_pico,
-   opened_at, charge_at, state)
+  (id, request_id, tenant_id, api_key_id, project_id, subject, operation, model_id, model_revision,
+   streamed, boot_id, config_hash, currency,
+   input_price_pico, cached_input_price_pico, output_price_pico, price_version_id,
+   list_input_price_pico, list_cached_input_price_pico, list_output_price_pico,
+   list_price_version_id, opened_at, charge_at, state)
 VALUES
-  (:id, :request_id, :tenant_id, :api_key_id, :operation, :model_id, :model_revision, :streamed,
-   :boot_id, :currency, :input_price_pico, :cached_input_price_pico, :output_price_pico,
-   :opened_at, :opened_at, 'open')
-RETURNING {_BUDGETS}
+  (:id, :request_id, :tenant_id, :api_key_id, :project_id, :subject, :operation, :model_id,
+   :model_revision, :streamed, :boot_id, :config_hash, :currency,
+   :input_price_pico, :cached_input_price_pico, :output_price_pico, :price_version_id,
+   :list_input_price_pico, :list_cached_input_price_pico, :list_output_price_pico,
+   :list_price_version_id, :opened_at,
+   (SELECT CASE WHEN max(ends_at) > :opened_at THEN max(ends_at) ELSE :opened_at END
+    FROM billing_period WHERE status = 'closed'), 'open')
+RETURNING charge_at, {_BUDGETS}
 """  # noqa: S608
 
-_IS_OPEN = "SELECT 1 FROM usage_record WHERE id = :id AND state = 'open'"
+_COPIED = """
+  tenant_id, api_key_id, project_id, subject, operation, model_id, model_revision,
+  streamed, boot_id, config_hash, currency,
+  input_price_pico, cached_input_price_pico, output_price_pico, price_version_id,
+  list_input_price_pico, list_cached_input_price_pico, list_output_price_pico,
+  list_price_version_id"""
+
+_OPEN_CORRECTION = f"""
+INSERT INTO usage_record
+  (id, request_id, kind, corrects, reason, {_COPIED}, opened_at, charge_at, state)
+SELECT :id, :request_id, 'correction', id, :reason, {_COPIED}, :now, :charge_at, 'open'
+FROM usage_record WHERE id = :corrects
+"""  # noqa: S608 - our own names
 
 _ADD_LINE = """
 INSERT INTO usage_line
-  (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico)
+  (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico,
+   list_price_pico, list_amount_pico)
 VALUES
-  (:record_id, :line_no, :sku_id, :token_class, :quantity, :price_pico, :amount_pico)
+  (:record_id, :line_no, :sku_id, :token_class, :quantity, :price_pico, :amount_pico,
+   :list_price_pico, :list_amount_pico)
 """
 
-_SETTLE = f"""
+_CLOSE = f"""
 UPDATE usage_record SET
-  state = 'settled', seq = :seq,
-  outcome = :outcome, billable = :billable, bill_reason = :bill_reason,
-  ended_at = :ended_at, settled_at = :settled_at, first_token_at = :first_token_at,
-  input_tokens = :input_tokens, cached_input_tokens = :cached_input_tokens,
-  output_tokens = :output_tokens, usage_source = :usage_source, status_code = :status_code,
-  finish_reason = :finish_reason, host_id = :host_id, amount_pico = :amount_pico
+  state = 'settled', seq = :seq, outcome = :outcome, billable = :billable,
+  bill_reason = :bill_reason, ended_at = :ended_at, settled_at = :settled_at,
+  first_token_at = :first_token_at, input_tokens = :input_tokens,
+  cached_input_tokens = :cached_input_tokens, output_tokens = :output_tokens,
+  usage_source = :usage_source, status_code = :status_code, finish_reason = :finish_reason,
+  host_id = :host_id, attempts = :attempts, amount_pico = :amount_pico,
+  list_amount_pico = :list_amount_pico
 WHERE id = :id AND state = 'open'
 RETURNING {_BUDGETS}
 """  # noqa: S608
+
+# What has no list price in its currency counts at its own.
+_ROLL_UP = """
+INSERT INTO usage_rollup
+  (tenant_id, hour_at, model_id, api_key_id, project_id, currency,
+   requests, input_tokens, cached_input_tokens, output_tokens, amount_pico, list_amount_pico)
+VALUES
+  (:tenant_id, :hour_at, :model_id, :api_key_id, :project_id, :currency, :requests, :input_tokens,
+   :cached_input_tokens, :output_tokens, :amount_pico, coalesce(:list_amount_pico, :amount_pico))
+ON CONFLICT (tenant_id, hour_at, model_id, api_key_id, project_id, currency) DO UPDATE SET
+  requests = usage_rollup.requests + excluded.requests,
+  input_tokens = usage_rollup.input_tokens + excluded.input_tokens,
+  cached_input_tokens = usage_rollup.cached_input_tokens + excluded.cached_input_tokens,
+  output_tokens = usage_rollup.output_tokens + excluded.output_tokens,
+  amount_pico = usage_rollup.amount_pico + excluded.amount_pico,
+  list_amount_pico = usage_rollup.list_amount_pico + excluded.list_amount_pico
+WHERE usage_rollup.amount_pico <= 9223372036854775807 - abs(excluded.amount_pico)
+  AND usage_rollup.list_amount_pico <= 9223372036854775807 - abs(excluded.list_amount_pico)
+"""
 
 _OPEN_BOOTS = "SELECT DISTINCT boot_id FROM usage_record WHERE state = 'open'"
 
@@ -121,3 +181,8 @@ WHERE id = :id AND state = 'open'
 """
 
 _NEXT_SEQ = "UPDATE ledger_counter SET seq = seq + 1 WHERE id = 1 RETURNING seq"
+_NEXT_SEQ_OF_OPEN = """
+UPDATE ledger_counter SET seq = seq + 1
+WHERE id = 1 AND EXISTS (SELECT 1 FROM usage_record WHERE id = :id AND state = 'open')
+RETURNING seq
+"""

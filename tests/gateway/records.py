@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from gateway.billing import Outcome, UsageSource
-from gateway.ledger import Opening, Settlement
-from gateway.prices import TokenPrices, Usage
+from gateway.prices import Terms, TokenPrices, Usage
+from gateway.record import Opening, Settlement
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from tests.gateway.accounts import add_key, add_tenant
@@ -20,7 +20,7 @@ OPENING = Opening(
     operation="chat",
     model_id="m",
     model_revision="rev",
-    prices=TokenPrices("USD", input=10, cached_input=1, output=100),
+    terms=Terms.of(TokenPrices("USD", input=10, cached_input=1, output=100)),
     streamed=True,
 )
 COMPLETED = Settlement(

@@ -20,8 +20,8 @@ from gateway import parts as module
 from gateway.app import create_app, open_env, readiness
 from gateway.demo import demo_key
 from gateway.env import Env
-from gateway.ledger import Opening
-from gateway.prices import TokenPrices
+from gateway.prices import Terms, TokenPrices
+from gateway.record import Opening
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate
 from runtime import keyring
@@ -128,8 +128,8 @@ async def test_what_another_process_left_open_is_closed_at_the_start(settings: S
         with closing(open_for_writing(env.database)) as db:
             add_tenant(db)
             add_key(db, "k", "tn_1", b"\x01")
-        prices = TokenPrices("USD", 0, 0, 0)
-        opening = Opening("req_1", "tn_1", "k", "chat", "echo", "", prices, streamed=False)
+        terms = Terms.of(TokenPrices("USD", 0, 0, 0))
+        opening = Opening("req_1", "tn_1", "k", "chat", "echo", "", terms, streamed=False)
         await env.ledger.open(opening)
     async with open_env(settings) as env:
         with closing(open_for_writing(env.database)) as db:

@@ -14,8 +14,9 @@ import pytest
 from gateway.clock import SystemClock
 from gateway.identity import keys
 from gateway.identity.tenants import Key, create_key, create_tenant, list_tenants, revoke_key
-from gateway.ledger import Ledger, Opening
-from gateway.prices import TokenPrices
+from gateway.ledger import Ledger
+from gateway.prices import Terms, TokenPrices
+from gateway.record import Opening
 from gateway.store.connection import open_for_writing
 from gateway.store.directory import KeyDirectory, Principal
 from gateway.store.errors import StoreUnavailable
@@ -148,9 +149,8 @@ async def test_it_looks_often_enough_for_a_revocation_to_count_within_a_second(p
 @asynccontextmanager
 async def writing(path: Path, key: Key) -> AsyncIterator[None]:
     """Keep the writer busy with openings."""
-    opening = Opening(
-        "", key.tenant_id, key.id, "chat", "m", "rev", TokenPrices("USD", 1, 1, 1), streamed=False
-    )
+    terms = Terms.of(TokenPrices("USD", 1, 1, 1))
+    opening = Opening("", key.tenant_id, key.id, "chat", "m", "rev", terms, streamed=False)
     writer = Writer(path)
     writer.start()
     ledger = Ledger(writer, SystemClock(), "boot_1")

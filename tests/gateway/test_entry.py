@@ -28,8 +28,9 @@ from gateway.errors import (
     UpstreamFailed,
     UpstreamTimeout,
 )
-from gateway.ledger import Ledger, Opening
-from gateway.prices import TokenPrices
+from gateway.ledger import Ledger
+from gateway.prices import Terms, TokenPrices
+from gateway.record import Opening
 from gateway.relay.relay import Errand
 from gateway.relay.sse import Frame
 from gateway.schema import decode_chat
@@ -82,8 +83,8 @@ class Books:
         ask = decode_chat(b'{"model":"m","messages":[{"role":"user","content":"x"}]}')
         deployment = catalog_of([ModelSettings(id="m", engine="fake")], {}).deployment("m", 0)
         errand = Errand(ask, deployment, "d", "req_1", "host-0-1")
-        prices = TokenPrices("USD", 10, 1, 100)
-        opening = Opening("req_1", "tn_1", "key_1", "chat", "m", "", prices, streamed=True)
+        terms = Terms.of(TokenPrices("USD", 10, 1, 100))
+        opening = Opening("req_1", "tn_1", "key_1", "chat", "m", "", terms, streamed=True)
         return Entry(self.ledger, opening, meter(), errand)
 
     def rows(self) -> list[dict[str, Any]]:

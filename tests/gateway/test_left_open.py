@@ -15,8 +15,9 @@ from structlog.testing import capture_logs
 
 from gateway.clock import SYSTEM_CLOCK
 from gateway.door import Door
-from gateway.ledger import Ledger, Opening
+from gateway.ledger import Ledger
 from gateway.left_open import LONGEST_S, follow, pauses
+from gateway.record import Opening
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreUnavailable
 from gateway.store.writer import Writer

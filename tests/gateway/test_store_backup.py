@@ -6,20 +6,23 @@ import sqlite3
 import stat
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gateway.prices import Line
+from gateway.prices import Line, Terms, TokenPrices
+from gateway.record import OpenRecord, opened_values
 from gateway.store import backup
 from gateway.store.backup import Lost, StoreBroken
 from gateway.store.connection import open_for_reading, open_for_writing, transaction
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
-from gateway.store.records import insert_open, settle
+from gateway.store.records import close as close_record, insert_open
 from tests.gateway.accounts import add_key, add_tenant
+from tests.gateway.records import OPENING
 
-PRICES = {"currency": "USD", "input_price_pico": 1, "cached_input_price_pico": 1}
+PRICES = TokenPrices("USD", 1, 1, 1)
 
 
 @pytest.fixture
@@ -33,21 +36,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def enter(path: Path, record_id: str, boot_id: str = "boot_1") -> None:
-    values = {
-        "id": record_id,
-        "request_id": f"req_{record_id}",
-        "tenant_id": "tn_1",
-        "api_key_id": "key_1",
-        "operation": "chat",
-        "model_id": "m",
-        "model_revision": "r",
-        "streamed": 0,
-        "boot_id": boot_id,
-        "output_price_pico": 1,
-        "opened_at": 5,
-    }
+    opening = replace(OPENING, request_id=f"req_{record_id}", terms=Terms.of(PRICES))
+    values = opened_values(OpenRecord(record_id, opening, 5, 5), boot_id)
     with closing(open_for_writing(path)) as db, transaction(db):
-        insert_open(db, values | PRICES)
+        insert_open(db, values)
 
 
 def close(path: Path, record_id: str, amount_pico: int = 0) -> None:
@@ -69,9 +61,11 @@ def close(path: Path, record_id: str, amount_pico: int = 0) -> None:
         "finish_reason": "stop",
         "host_id": "h",
         "amount_pico": amount_pico,
+        "list_amount_pico": None,
+        "attempts": 1,
     }
     with closing(open_for_writing(path)) as db, transaction(db):
-        assert settle(db, values, billed)
+        assert close_record(db, values, billed, None) is not None
 
 
 def states(path: Path) -> dict[str, str]:

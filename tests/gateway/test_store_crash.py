@@ -18,8 +18,9 @@ from pathlib import Path
 
 from gateway.billing import Outcome, UsageSource
 from gateway.clock import SystemClock
-from gateway.ledger import Ledger, Opening, Settlement
-from gateway.prices import TokenPrices, Usage
+from gateway.ledger import Ledger
+from gateway.prices import Terms, TokenPrices, Usage
+from gateway.record import Opening, Settlement
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
@@ -34,7 +35,7 @@ OPENING = Opening(
     operation="chat",
     model_id="m",
     model_revision="rev",
-    prices=TokenPrices("USD", input=10, cached_input=1, output=100),
+    terms=Terms.of(TokenPrices("USD", input=10, cached_input=1, output=100)),
     streamed=False,
 )
 SETTLEMENT = Settlement(

@@ -12,8 +12,8 @@ from gateway.budgets.bounds import Bound
 from gateway.budgets.budgets import Plan, create
 from gateway.budgets.rows import Account
 from gateway.budgets.spending import differences
-from gateway.ledger import Opening
-from gateway.prices import TokenPrices
+from gateway.prices import Terms, TokenPrices
+from gateway.record import Opening
 from gateway.store.connection import open_for_writing
 from gateway.store.reader import read
 from tests.gateway.records import OPENING
@@ -27,7 +27,9 @@ _numbers = count()
 def opening(**changes: Any) -> Opening:
     """The next request's; each has an id of its own."""
     bound = Bound(HOLD - 100, 100, is_default=False)
-    base = replace(OPENING, request_id=f"req_b{next(_numbers)}", prices=PRICES, bound=bound)
+    base = replace(
+        OPENING, request_id=f"req_b{next(_numbers)}", terms=Terms.of(PRICES), bound=bound
+    )
     return replace(base, **changes)
 
 

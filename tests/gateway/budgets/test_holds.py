@@ -15,8 +15,9 @@ from gateway.billing import Outcome
 from gateway.budgets.bounds import LEAST_OUTPUT, Bound
 from gateway.budgets.budgets import archive
 from gateway.budgets.holds import OtherCurrency, OverBudget
-from gateway.ledger import Ledger, Settlement
-from gateway.prices import TokenPrices, Usage
+from gateway.ledger import Ledger
+from gateway.prices import Terms, TokenPrices, Usage
+from gateway.record import Settlement
 from gateway.store.connection import open_for_writing
 from gateway.store.writer import Writer
 from tests.gateway.budgets.spending import (
@@ -119,13 +120,13 @@ async def test_it_is_not_cut_to_next_to_nothing(ledger: Ledger, path: Path, shor
 async def test_a_model_in_another_currency_is_refused(ledger: Ledger, path: Path) -> None:
     make(path)
     with pytest.raises(OtherCurrency):
-        await ledger.open(opening(prices=replace(PRICES, currency="EUR")))
+        await ledger.open(opening(terms=Terms.of(replace(PRICES, currency="EUR"))))
     assert windows(path) == [(0, 0, 0)]
 
 
 async def test_what_costs_nothing_needs_no_budget(ledger: Ledger, path: Path) -> None:
     make(path, limit_nano=1)
-    record = await ledger.open(opening(prices=TokenPrices("EUR", 0, 0, 0)))
+    record = await ledger.open(opening(terms=Terms.of(TokenPrices("EUR", 0, 0, 0))))
     await ledger.settle(record, used(5))
     assert windows(path) == [(0, 0, 0)]
 
@@ -146,7 +147,7 @@ async def test_amounts_are_rounded_up_record_by_record(ledger: Ledger, path: Pat
     make(path)
     third = TokenPrices("USD", input=333, cached_input=333, output=333)
     for tokens in (1, 2, 3, 4):
-        await ledger.settle(await ledger.open(opening(prices=third)), used(tokens))
+        await ledger.settle(await ledger.open(opening(terms=Terms.of(third))), used(tokens))
     assert windows(path) == [(0, 1 + 1 + 1 + 2, 0)]
     assert_agrees(path)
 
@@ -276,9 +277,9 @@ async def test_a_budget_that_was_archived_holds_nobody(
 
 async def test_a_bound_beyond_64_bits_is_refused(ledger: Ledger, path: Path) -> None:
     make(path)
-    dear = TokenPrices("USD", 10**12, 10**12, 10**12)
+    dear = Terms.of(TokenPrices("USD", 10**12, 10**12, 10**12))
     with pytest.raises(OverBudget):
-        await ledger.open(opening(prices=dear, bound=Bound(2**22, 2**31, is_default=False)))
+        await ledger.open(opening(terms=dear, bound=Bound(2**22, 2**31, is_default=False)))
 
 
 class Counting:
@@ -291,6 +292,10 @@ class Counting:
     def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
         self.statements += 1
         return self._db.execute(statement, values)
+
+    def executemany(self, statement: str, values: Any) -> sqlite3.Cursor:
+        self.statements += 1
+        return self._db.executemany(statement, values)
 
 
 @dataclass
@@ -311,7 +316,7 @@ class CountingWriter:
 @pytest.mark.parametrize(
     ("budgets", "opens", "settles"),
     [
-        (0, 1, 4),  # enter it; is it open, its line, its number, its end: as ever
+        (0, 1, 4),  # enter it; its number, its lines, its end, the hour's sums
         (1, 1 + 3, 4 + 3),  # which apply, held in each, noted; taken back, which apply, booked
         (3, 1 + 7, 4 + 5),
     ],

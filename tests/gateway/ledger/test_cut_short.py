@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gateway.door import Door
-from gateway.ledger import Ledger, OpenRecord
+from gateway.ledger import Ledger
+from gateway.record import OpenRecord
 from gateway.store.connection import open_for_reading
 from gateway.store.errors import StoreUnavailable
 from gateway.store.writer import Writer

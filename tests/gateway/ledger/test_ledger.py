@@ -11,7 +11,7 @@ import pytest
 
 from gateway.billing import Outcome
 from gateway.ledger import Ledger
-from gateway.prices import MAX_PRICE_PICO, TokenPrices, Usage
+from gateway.prices import MAX_PRICE_PICO, Terms, TokenPrices, Usage
 from gateway.store.writer import Writer
 from tests.gateway.records import AMOUNT, COMPLETED, OPENING, FakeClock, line_rows, row
 
@@ -80,7 +80,7 @@ async def test_an_amount_past_64_bits_is_settled_unbilled_and_says_so(
     ledger: Ledger, path: Path
 ) -> None:
     prices = TokenPrices("USD", MAX_PRICE_PICO, 0, 0)
-    record = await ledger.open(replace(OPENING, prices=prices))
+    record = await ledger.open(replace(OPENING, terms=Terms.of(prices)))
     assert await ledger.settle(record, replace(COMPLETED, usage=Usage(10**9, 0, 0)))
     found = row(path, record.id)
     assert (found["bill_reason"], found["amount_pico"]) == ("amount_out_of_range", 0)

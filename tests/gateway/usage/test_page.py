@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from gateway.billing import Outcome, UsageSource
-from gateway.ledger import Ledger, Opening, Settlement
-from gateway.prices import MAX_PRICE_PICO, TokenPrices, Usage
+from gateway.ledger import Ledger
+from gateway.prices import MAX_PRICE_PICO, Terms, TokenPrices, Usage
+from gateway.record import Opening, Settlement
 from gateway.store.connection import open_for_writing
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
@@ -73,7 +74,14 @@ class Book:
         self.entered += 1
         request_id = f"req_{self.entered}"
         opening = Opening(
-            request_id, tenant_id, "key_1", "chat", model_id, "rev", prices, streamed=False
+            request_id,
+            tenant_id,
+            "key_1",
+            "chat",
+            model_id,
+            "rev",
+            Terms.of(prices),
+            streamed=False,
         )
         record = await self.ledger.open(opening)
         source = UsageSource.UPSTREAM_FINAL

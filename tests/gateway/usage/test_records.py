@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from gateway.billing import Outcome, UsageSource
-from gateway.ledger import Ledger, Opening, Settlement
-from gateway.prices import TokenPrices, Usage
+from gateway.ledger import Ledger
+from gateway.prices import Terms, TokenPrices, Usage
+from gateway.record import Opening, Settlement
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer
@@ -66,7 +67,9 @@ async def fill(writer: Writer) -> None:
 
 
 def opening(request_id: str, tenant_id: str) -> Opening:
-    return Opening(request_id, tenant_id, "key_1", "chat", "m", "rev", PRICES, streamed=False)
+    return Opening(
+        request_id, tenant_id, "key_1", "chat", "m", "rev", Terms.of(PRICES), streamed=False
+    )
 
 
 def settlement(rng: random.Random) -> Settlement:

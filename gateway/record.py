@@ -1,0 +1,150 @@
+"""A usage record as values: what it is opened with, and what it is closed with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.billing import BillReason, Outcome, UsageSource, billing
+from gateway.budgets.bounds import UNBOUND, Bound
+from gateway.prices import Line, Terms, TokenPrices, Usage, lines
+
+Operation = Literal["chat", "completion"]
+
+HOUR_US = 3_600_000_000
+_MAX_AMOUNT_PICO = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is known when a request is admitted. Its terms hold to the end.
+
+    Its caller has a key, or the subject of a token.
+    """
+
+    request_id: str
+    tenant_id: str
+    api_key_id: str | None
+    operation: Operation
+    model_id: str
+    model_revision: str
+    terms: Terms
+    streamed: bool
+    bound: Bound = UNBOUND  # the most it can use: what is held in budgets
+    project_id: str | None = None
+    subject: str | None = None
+    config_hash: str | None = None
+
+    @property
+    def prices(self) -> TokenPrices:
+        """What the caller pays."""
+        return self.terms.agreed.prices
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRecord:
+    """A record that is in the ledger and waits to be settled; times in microseconds UTC."""
+
+    id: str
+    opening: Opening
+    opened_at: int
+    charge_at: int  # later than that if its month was closed already
+    output_cut: int | None = None  # tokens to which a budget cuts an answer of no limit's own
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a request ended. `usage` None: nobody could tell, which isn't zero."""
+
+    outcome: Outcome
+    usage: Usage | None
+    usage_source: UsageSource
+    status_code: int
+    finish_reason: str | None
+    host_id: str | None
+    first_token_at: int | None  # microseconds UTC; None: no token went out
+    attempts: int = 1
+
+
+def bill(opening: Opening, settlement: Settlement) -> tuple[bool, BillReason, tuple[Line, ...]]:
+    """Whether a record is billed, why, and its lines: none if it isn't."""
+    usage = settlement.usage
+    delivered = settlement.first_token_at is not None
+    billable, reason = billing(settlement.outcome, usage, delivered=delivered)
+    if not billable or usage is None:
+        return False, reason, ()
+    billed = lines(opening.model_id, opening.prices, usage, opening.terms.list_prices)
+    amounts = sum(line.amount_pico for line in billed), list_amount(opening.terms, billed) or 0
+    if max(amounts) > _MAX_AMOUNT_PICO:
+        return False, BillReason.AMOUNT_OUT_OF_RANGE, ()
+    return True, reason, billed
+
+
+def list_amount(terms: Terms, billed: Iterable[Line]) -> int | None:
+    """What lines would cost at the list price, in pico-units. None: it's in another currency."""
+    if terms.list_prices is None:
+        return None
+    return sum(line.list_amount_pico or 0 for line in billed)
+
+
+def rollup_of(record: OpenRecord) -> dict[str, object]:
+    """The hour's sums that it counts in."""
+    opening = record.opening
+    return {
+        "tenant_id": opening.tenant_id,
+        "hour_at": record.charge_at - record.charge_at % HOUR_US,
+        "model_id": opening.model_id,
+        "api_key_id": opening.api_key_id or "",
+        "project_id": opening.project_id or "",
+        "currency": opening.prices.currency,
+        "requests": 1,
+    }
+
+
+def closed_values(settlement: Settlement) -> dict[str, object]:
+    """The columns that say how a request ended."""
+    usage = settlement.usage
+    return {
+        "outcome": settlement.outcome,
+        "usage_source": settlement.usage_source if usage else UsageSource.NONE,
+        "status_code": settlement.status_code,
+        "finish_reason": settlement.finish_reason,
+        "host_id": settlement.host_id,
+        "first_token_at": settlement.first_token_at,
+        "attempts": settlement.attempts,
+        "input_tokens": usage.input_tokens if usage else None,
+        "cached_input_tokens": usage.cached_input_tokens if usage else None,
+        "output_tokens": usage.output_tokens if usage else None,
+    }
+
+
+def opened_values(record: OpenRecord, boot_id: str) -> dict[str, object]:
+    """The columns of an open record."""
+    opening = record.opening
+    agreed, listed = opening.terms.agreed, opening.terms.listed
+    list_prices = opening.terms.list_prices
+    return {
+        "id": record.id,
+        "request_id": opening.request_id,
+        "tenant_id": opening.tenant_id,
+        "api_key_id": opening.api_key_id,
+        "project_id": opening.project_id,
+        "subject": opening.subject,
+        "operation": opening.operation,
+        "model_id": opening.model_id,
+        "model_revision": opening.model_revision,
+        "streamed": opening.streamed,
+        "boot_id": boot_id,
+        "config_hash": opening.config_hash,
+        "currency": agreed.prices.currency,
+        "input_price_pico": agreed.prices.input,
+        "cached_input_price_pico": agreed.prices.cached_input,
+        "output_price_pico": agreed.prices.output,
+        "price_version_id": agreed.version_id,
+        "list_input_price_pico": list_prices and list_prices.input,
+        "list_cached_input_price_pico": list_prices and list_prices.cached_input,
+        "list_output_price_pico": list_prices and list_prices.output,
+        "list_price_version_id": listed.version_id,
+        "opened_at": record.opened_at,
+    }
