@@ -22,6 +22,7 @@ CONFIG = """
 [[models]]
 id = "{id}"
 engine = "openai"
+cache = "salted"
 url = "{url}"
 upstream_model = "{id}"
 price = {{ input = "0.10", cached_input = "0.02", output = "0.30" }}

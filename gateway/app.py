@@ -33,7 +33,7 @@ from runtime.settings import ConfigError, Settings
 log = structlog.get_logger()
 
 
-Tell = Callable[[dict[str, Trouble]], None]
+Tell = Callable[[dict[str, tuple[Trouble, ...]]], None]
 Following = Callable[[reload.Apply], AbstractAsyncContextManager[None]]
 
 
@@ -43,7 +43,7 @@ async def staying(_: reload.Apply) -> AsyncIterator[None]:
     yield
 
 
-def keep_to_itself(_: dict[str, Trouble]) -> None:
+def keep_to_itself(_: dict[str, tuple[Trouble, ...]]) -> None:
     """Nobody is told."""
 
 
@@ -68,6 +68,7 @@ def create_app(
         async with open_parts(settings, is_worker=worker is not None) as parts:
             parts.attached.troubles.on_change = tell
             v1.env = env = parts.env(settings, v1.in_force)
+            await parts.keep(settings, env)
             logs.set_level(settings.file.observability.level)
 
             async def apply(later: Settings, _: int) -> None:

@@ -25,7 +25,7 @@ from gateway.entry import Entry
 from gateway.env import Env
 from gateway.meter import Meter
 from gateway.record import Opening
-from gateway.relay.relay import Errand
+from gateway.relay.errand import Errand
 from gateway.schema import Ask
 from runtime.wire import DONE
 

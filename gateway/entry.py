@@ -24,7 +24,7 @@ from gateway.errors import (
 from gateway.ledger import CLIENT_CLOSED_REQUEST, Ledger
 from gateway.meter import FINISHED, Meter
 from gateway.record import Opening, OpenRecord, Settlement
-from gateway.relay.relay import Errand
+from gateway.relay.errand import Errand
 from gateway.store.errors import StoreUnavailable
 
 MAX_TOKENS = b"x-bulkhead-max-tokens"  # a budget allowed this answer no more tokens

@@ -34,7 +34,8 @@ from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
 from gateway.left_open import follow
 from gateway.pulse import Pulse
-from gateway.relay.attached import AttachedServers, way_to
+from gateway.relay.attached import AttachedServers
+from gateway.relay.health import Health
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode, NodeAddress, RemoteNode
 from gateway.relay.placement import Placement
@@ -68,6 +69,7 @@ class Parts:
     hosts: HostDirectory
     placement: Placement
     attached: AttachedServers
+    health: Health
     door: Door
     ledger: Ledger
     signer: Signer
@@ -112,7 +114,8 @@ class Parts:
         self.door.patience_s = _patience_s(settings)
         self.hosts.keep(_nodes(settings))
         connect_s = settings.file.relay.connect_s
-        await self.attached.keep(way_to(model, connect_s) for model in env.catalog)
+        await self.attached.keep(env.catalog, connect_s)
+        self.health.settings = settings.file.relay
 
 
 @asynccontextmanager
@@ -150,6 +153,9 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         await stack.enter_async_context(running(hosts.follow()))
         attached = AttachedServers()
         stack.push_async_callback(attached.aclose)
+        salt_key = root.derive("cache-salt")
+        health = Health(attached, placement, salt_key, settings.file.relay)
+        await stack.enter_async_context(running(health.follow()))
         events = EventSender(rundir.events_socket(settings.state_dir), SYSTEM_CLOCK)
         stack.callback(events.close)
         pepper, domain_key = root.derive(PEPPER_LABEL), root.derive("domain")
@@ -160,10 +166,11 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             hosts=hosts,
             placement=placement,
             attached=attached,
+            health=health,
             door=door,
             ledger=ledger,
             signer=Signer(root.derive(CAPABILITY_LABEL)),
-            salt_key=root.derive("cache-salt"),
+            salt_key=salt_key,
             database=database,
             report_threads=CapacityLimiter(REPORT_THREADS),
             in_flight=InFlight(),

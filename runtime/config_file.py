@@ -136,6 +136,11 @@ def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
     for i, model in enumerate(models if isinstance(models, list) else []):
         if isinstance(model, dict):
             _note(found, model.get("api_key_secret"), f"models[{i}].api_key_secret")
+            servers = model.get("servers")
+            for j, server in enumerate(servers if isinstance(servers, list) else []):
+                if isinstance(server, dict):
+                    path = f"models[{i}].servers[{j}].api_key_secret"
+                    _note(found, server.get("api_key_secret"), path)
     return found
 
 

@@ -46,6 +46,9 @@ def _tables(data: dict[str, Any]) -> Iterator[tuple[str, type[ServerTls | Client
         for i, table in enumerate(_list(data, name)):
             if "tls" in table:
                 yield f"{name}[{i}].tls", ClientTls, table["tls"]
+            for j, server in enumerate(_list(table, "servers")):
+                if "tls" in server:
+                    yield f"{name}[{i}].servers[{j}].tls", ClientTls, server["tls"]
 
 
 def _list(data: dict[str, Any], name: str) -> list[dict[str, Any]]:

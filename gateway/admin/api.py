@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gateway.admin import filters, host_client, reads
+from gateway.admin.attached import attached_model
 from gateway.admin.guard import Guard, answer, on_bug, on_problem
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
@@ -124,17 +125,7 @@ class AdminApi:
         """The attached servers by model, and what went wrong with each last, if anything did."""
         settings = self._settings()
         told = await to_thread.run_sync(troubles, settings.state_dir)
-        return [
-            {
-                "id": model.id,
-                "state": "attached",
-                "url": model.url,
-                "is_down": one.is_down if (one := told.get(model.id)) else False,
-                "reason": one.reason if one else "",
-                "failed_at": one.at if one else None,
-            }
-            for model in self._attached()
-        ]
+        return [attached_model(model, told.get(model.id, {})) for model in self._attached()]
 
     def _attached(self) -> list[ModelSettings]:
         return [model for model in self._settings().file.models if model.engine == "openai"]
@@ -146,8 +137,8 @@ class AdminApi:
         for attached in self._attached():
             if attached.id == model:
                 raise NoSuchModel(
-                    f"{model!r} is attached: its server is {attached.url}, and there are no hosts "
-                    "of ours to replace; restart that server itself"
+                    f"{model!r} is attached ({', '.join(attached.urls)}), and there are no hosts "
+                    "of ours to replace; restart its server itself"
                 )
         await self._node.restart(model)
         return JSONResponse({"object": "restart", "model": model}, 202)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from gateway.catalog.facts import ModelFacts, lifecycle_of
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices, parse_price
+from runtime.config.attached import KINDS, AttachedServer, Cache, Habits
 from runtime.config.lifecycle import Lifecycle, midnight
 from runtime.config.models import ModelSettings, PriceSettings
 from runtime.config.sections import ContractSettings
@@ -20,6 +21,18 @@ from runtime.config.tls import ClientTls
 from runtime.tls import certificates
 
 US = 1_000_000
+PLAIN = ClientTls()
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server attached by URL that answers for a model."""
+
+    url: str
+    api_key: str = field(default="", repr=False)
+    max_in_flight: int = 128
+    weight: int = 1
+    tls: ClientTls = field(default_factory=ClientTls)  # absolute paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +49,11 @@ class Deployment:
     max_waiting: int = 512  # requests that wait for a place
     max_in_flight: int = 128  # requests at one place at a time
     min_hosts: int = 0  # of our own, kept warm
-    url: str = ""
-    tls: ClientTls = field(default_factory=ClientTls)  # absolute paths
+    fallbacks: tuple[str, ...] = ()  # ids of models that answer when this one can't
+    servers: tuple[Server, ...] = ()  # attached ones
+    kind: str = "openai"
+    cache: Cache = ""
     upstream_model: str = ""
-    api_key: str = field(default="", repr=False)
-    cache_salt: bool = True
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     prices_since: datetime.date | None = None
@@ -49,9 +62,15 @@ class Deployment:
     notices: Mapping[bytes, bytes] = field(default_factory=dict)  # headers of its answers
 
     @property
+    def habits(self) -> Habits:
+        """What is known of an attached server's kind."""
+        return KINDS[self.kind]
+
+    @property
     def is_salted(self) -> bool:
         """Whether an attached server is sent a salt of each tenant's own."""
-        return self.cache_salt and "cache_salt" not in self.extra_body
+        cache = self.cache or self.habits.cache or "salted"
+        return cache == "salted" and "cache_salt" not in self.extra_body
 
     def is_served_at(self, now_us: int) -> bool:
         """Whether it hasn't been shut down; microseconds UTC."""
@@ -116,17 +135,31 @@ def _deployment(
         max_waiting=model.max_waiting,
         max_in_flight=model.max_in_flight,
         min_hosts=model.min_hosts,
-        url=model.url.rstrip("/"),
-        tls=certificates.absolute(model.tls, folder),
+        fallbacks=model.fallback,
+        servers=_servers(model, secrets, folder) if model.engine == "openai" else (),
+        kind=model.kind,
+        cache=model.cache,
         upstream_model=model.upstream_model or model.id,
-        api_key=secrets.get(model.api_key_secret, ""),
-        cache_salt=model.cache_salt,
         extra_body=model.extra_body,
         aliases=model.aliases,
         prices_since=model.price.effective_from,
         lifecycle=lifecycle,
         facts=facts,
         notices=notices_of(lifecycle),
+    )
+
+
+def _servers(model: ModelSettings, secrets: Mapping[str, str], folder: Path) -> tuple[Server, ...]:
+    """Those that answer for a model; what one leaves out is as the model says."""
+    return tuple(
+        Server(
+            url=server.url.rstrip("/"),
+            api_key=secrets.get(server.api_key_secret or model.api_key_secret, ""),
+            max_in_flight=server.max_in_flight or model.max_in_flight,
+            weight=server.weight,
+            tls=certificates.absolute(server.tls if server.tls != PLAIN else model.tls, folder),
+        )
+        for server in model.servers or (AttachedServer(url=model.url),)
     )
 
 

@@ -139,6 +139,16 @@ class Endpoints(Struct, frozen=True):
     endpoints: dict[str, Endpoint]
 
 
+class AttachedServer(Struct, frozen=True):
+    """One server of a model that is served by URL, and what went wrong there last."""
+
+    url: str
+    is_down: bool = False
+    breaker: str = "closed"
+    reason: str = ""
+    failed_at: float | None = None
+
+
 class PoolModel(Struct, frozen=True):
     """A model and its hosts, or one of an attached server, which has none. Times: unix seconds."""
 
@@ -157,6 +167,7 @@ class PoolModel(Struct, frozen=True):
     stopped: int = 0  # requests, by checks, on hosts that have ended
     is_down: bool = False  # an attached server
     failed_at: float | None = None  # when it was `reason`
+    servers: tuple[AttachedServer, ...] = ()
 
 
 class PoolModels(Struct, frozen=True):

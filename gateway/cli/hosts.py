@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from gateway.cli.accounts import as_json
-from gateway.cli.answers import Host, Hosts, PoolModel, PoolModels, Restart
+from gateway.cli.answers import AttachedServer, Host, Hosts, PoolModel, PoolModels, Restart
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.completing import host_model_ids
 from gateway.cli.options import Places, places, table
@@ -67,12 +67,16 @@ def show(server: Server, *, as_json: bool, over: bool = False) -> None:
 def as_text(models: list[PoolModel], hosts: list[Host], now: float) -> str:
     """Two tables. `now`: unix seconds."""
     told = table([model_row(model, now) for model in models], MODEL_HEADING, "No models.")
+    several = [server_row(m, s, now) for m in models if len(m.servers) > 1 for s in m.servers]
+    if several:
+        told += "\n\n" + table(several, SERVER_HEADING)
     if hosts:
         told += "\n\n" + table([host_row(host, now) for host in hosts], HOST_HEADING)
     return told
 
 
 MODEL_HEADING = ("MODEL", "STATE", "HOSTS", "RUNNING", "WAITING", "FAILURES", "WHY")
+SERVER_HEADING = ("SERVER", "MODEL", "STATE", "BREAKER", "WHY")
 HOST_HEADING = ("HOST", "MODEL", "STATE", "FOR", "PID", "RUNNING", "MEMORY", "WHY")
 
 
@@ -111,6 +115,15 @@ def _server(model: PoolModel, now: float) -> str:
         return model.url
     reason = cut(clean(model.reason), MAX_REASON_LEN)
     return f"{model.url}: {reason} ({span(now - model.failed_at)} ago)"
+
+
+def server_row(model: PoolModel, server: AttachedServer, now: float) -> tuple[str, ...]:
+    """One of several servers of a model."""
+    why = ""
+    if server.failed_at is not None:
+        reason = cut(clean(server.reason), MAX_REASON_LEN)
+        why = f"{reason} ({span(now - server.failed_at)} ago)"
+    return (server.url, model.id, "down" if server.is_down else "up", server.breaker, why)
 
 
 def host_row(host: Host, now: float) -> tuple[str, ...]:

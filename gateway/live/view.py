@@ -25,7 +25,7 @@ from gateway.live.log_pipe import Line, LogPipe, as_message
 from gateway.live.panel import panel
 from gateway.live.screen import Screen
 from gateway.live.words import count, printable, span
-from runtime.deploy.running import Trouble, troubles
+from runtime.deploy.running import Trouble, summed_up, troubles
 from runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -89,8 +89,13 @@ class LiveView:
                 await asyncio.sleep(REFRESH_S)
             else:
                 told = await to_thread.run_sync(troubles, self._settings().state_dir)
-                models = [x.id for x in self._settings().file.models if x.engine == "openai"]
-                attached = [attached_of(model, told.get(model)) for model in models]
+                models = [x for x in self._settings().file.models if x.engine == "openai"]
+                attached = [
+                    attached_of(
+                        x.id, summed_up([u.rstrip("/") for u in x.urls], told.get(x.id, {}))
+                    )
+                    for x in models
+                ]
                 self._board.see(hosts, attached, time.monotonic())
 
     def _refresh(self, events: Sequence[dict[str, Any]]) -> None:

@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 from typing import Any
 
 from gateway.catalog.catalog import Deployment
+from gateway.errors import Unsupported
 from gateway.schema import Ask
 
+# All that a client can have sent on; each kind of server takes them. The rest is ours.
+FIELDS = frozenset(
+    {
+        *("model", "messages", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop"),
+        *("stream", "stream_options", "cache_salt"),
+    }
+)
 REMEDIES = {  # where a server refuses a field that we add
-    "cache_salt": "set the model's cache_salt = false",
+    "cache_salt": 'say with the model\'s `cache` how tenants are kept apart otherwise, as "off"',
     "stream_options": "attach a server that takes it: else no stream tells its usage",
 }
 IN_EXTRA_BODY = "change the model's extra_body"
 
 
 def extra_fields(deployment: Deployment, ask: Ask, salt: str) -> dict[str, Any]:
-    """The fields to add; the operator's win. `salt` keeps a tenant's cached prefixes apart."""
+    """The fields to add; the operator's win. `salt` keeps a tenant's cached prefixes apart.
+
+    Raises Unsupported where the server would refuse the salt, or share without one.
+    """
     fields: dict[str, Any] = {
         "model": deployment.upstream_model,
         "max_tokens": ask.max_tokens or deployment.default_max_tokens,
     }
     if ask.stream:
         fields["stream_options"] = {"include_usage": True}
-    if deployment.cache_salt:
+    if deployment.is_salted:
+        if ask.operation not in deployment.habits.salted:
+            raise Unsupported(
+                "this model's engine can't keep plain prompts of different callers apart; "
+                "use /v1/chat/completions",
+                param="prompt",
+            )
         fields["cache_salt"] = salt
+    if deployment.cache in ("", "off"):
+        fields |= deployment.habits.uncached
     return fields | dict(deployment.extra_body)
+
+
+def salt_of(key: bytes, domain: str) -> str:
+    """A tenant's salt: the same for all of its requests, and nobody's to guess."""
+    return hmac.new(key, domain.encode(), hashlib.sha256).hexdigest()
 
 
 def refused_field(deployment: Deployment, ask: Ask, message: str) -> str:
     """The field that a refusal is about if no client sent it, but our configuration; else ""."""
     if not deployment.is_attached:
         return ""
-    ours = set(deployment.extra_body)
-    if deployment.cache_salt:
+    ours = set(deployment.extra_body) | deployment.habits.uncached.keys()
+    if deployment.is_salted:
         ours.add("cache_salt")
     if ask.stream and not ask.include_usage:
         ours.add("stream_options")

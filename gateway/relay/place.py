@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.catalog.catalog import Server
+from gateway.relay.breaker import Breaker, State
 from gateway.relay.transport import Transport
 
 
@@ -22,21 +24,33 @@ class Share:
 
 
 class Place:
-    """Where a request can go: a host's transport and the base of its URLs."""
+    """Where a request can go: a host's transport and the base of its URLs.
+
+    `server` is what the configuration says of an attached one, and None for a host of ours, which
+    its node looks after.
+    """
 
     __slots__ = (
         "base_url",
+        "breaker",
+        "heard_at",
         "host_id",
         "in_flight",
         "is_silent",
         "rests",
+        "server",
         "share",
         "tokens",
         "transport",
     )
 
     def __init__(
-        self, host_id: str, base_url: str, transport: Transport, share: Share | None = None
+        self,
+        host_id: str,
+        base_url: str,
+        transport: Transport,
+        share: Share | None = None,
+        server: Server | None = None,
     ) -> None:
         self.host_id = host_id
         self.base_url = base_url
@@ -46,6 +60,28 @@ class Place:
         self.share = share or Share()
         self.is_silent = False  # it took no request when it was last sent one
         self.rests = False  # so it is sent none for a while
+        self.server = server
+        self.breaker = Breaker()
+        self.heard_at = 0.0  # the loop's time: when the last bytes came
+
+    @property
+    def takes(self) -> bool:
+        """Whether requests are sent there at present, if there is room."""
+        return not self.rests and self.breaker.state is State.CLOSED
+
+    @property
+    def weight(self) -> int:
+        """How much of the load it gets, beside the other places."""
+        return self.server.weight if self.server else 1
+
+    @property
+    def load(self) -> float:
+        """Tokens in flight, by its weight."""
+        return self.tokens / self.server.weight if self.server else self.tokens
+
+    def has_room(self, most: int) -> bool:
+        """Whether one more may be in flight, where nothing else is said `most` of them."""
+        return self.in_flight < (self.server.max_in_flight if self.server else most)
 
     def enter(self, tokens: int) -> None:
         """One more request is here."""

@@ -1,7 +1,8 @@
 """Where requests go: for each model its places, and a line of requests that wait for one.
 
 A place is a host, or a server attached by URL. It takes so many requests at once; a request gets
-the one with the fewest tokens in flight. While no place has room, requests wait in the order in
+the one with the fewest tokens in flight, by its weight, or the one that its session went to before,
+unless that has far more to do. While no place has room, requests wait in the order in
 which they came, so many and so long. Nobody is woken but who gets a place.
 """
 
@@ -12,6 +13,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
 from gateway.errors import ModelFailed, QueueFull, Unavailable
+from gateway.relay.affinity import SLACK_TOKENS, score
+from gateway.relay.breaker import State
 from gateway.relay.place import Place
 from runtime.node_wire import ModelDemand
 
@@ -19,13 +22,18 @@ RETRY_S = 1.0  # a place that took no request is tried again
 
 
 class Turn:
-    """A request's place in the order in which they came, its own for as long as it lasts."""
+    """A request's place in the order in which they came, its own for as long as it lasts.
 
-    __slots__ = ("had_place", "number", "tokens", "until")
+    It isn't given a place that it `tried`. One of a session prefers the session's place.
+    """
 
-    def __init__(self, number: int, tokens: int) -> None:
+    __slots__ = ("had_place", "number", "session", "tokens", "tried", "until")
+
+    def __init__(self, number: int, tokens: int, session: str = "") -> None:
         self.number = number
         self.tokens = tokens
+        self.session = session
+        self.tried: tuple[Place, ...] = ()
         self.had_place = False
         self.until: float | None = None  # the loop's time; set when it first waits
 
@@ -59,16 +67,16 @@ class Line:
         self._most_waiting = 0  # since that was told
         self._waiting_tokens = 0
 
-    def turn(self, tokens: int) -> Turn:
+    def turn(self, tokens: int, session: str = "") -> Turn:
         """The turn of a request that comes now. It takes or waits with it, as often as it must."""
         self._arrived += 1
-        return Turn(self._arrived, tokens)
+        return Turn(self._arrived, tokens, session)
 
     def take(self, turn: Turn) -> Place | None:
         """The place with the least to do that has room, entered; None if one has to wait."""
         if self._waiting:
             return None
-        place = self._best()
+        place = self._best(turn)
         if place is not None:
             self._enter(place, turn)
         return place
@@ -129,7 +137,7 @@ class Line:
 
     def serve(self) -> None:
         """Give places to those that wait, in order, while there are any with room."""
-        while self._waiting and (place := self._best()):
+        while self._waiting and (place := self._best(self._waiting[0].turn)):
             waiter = self._waiting[0]
             self._drop(waiter)
             if not waiter.future.done():  # else it is just leaving
@@ -153,13 +161,32 @@ class Line:
         most, self._most_waiting = self._most_waiting, len(self._waiting)
         return ModelDemand(waiting=most, tokens=self._waiting_tokens)
 
-    def _best(self) -> Place | None:
-        best = None
+    def takes_any(self) -> bool:
+        """Whether any place takes requests at present, be it full or not."""
+        return any(place.takes for place in self.places)
+
+    def _best(self, turn: Turn) -> Place | None:
+        best, most = None, self.max_in_flight
         for place in self.places:
-            has_room = place.in_flight < self.max_in_flight and not place.rests
-            if has_room and (best is None or place.tokens < best.tokens):
+            fits = place.takes and place.has_room(most) and place not in turn.tried
+            if fits and (best is None or place.load < best.load):
                 best = place
+        if best is not None and turn.session and len(self.places) > 1:
+            return self._of_session(turn, best)
         return best
+
+    def _of_session(self, turn: Turn, best: Place) -> Place:
+        """The session's own place if it can take one more, else the next in its order."""
+        session, limit = turn.session, best.load + SLACK_TOKENS
+        fit = [
+            place
+            for place in self.places
+            if place.takes
+            and place.has_room(self.max_in_flight)
+            and place not in turn.tried
+            and place.load <= limit
+        ]
+        return max(fit, key=lambda place: score(session, place.host_id, place.weight))
 
     def _enter(self, place: Place, turn: Turn) -> None:
         turn.had_place = True
@@ -205,7 +232,7 @@ class Line:
         return f"{number} {wait} for this model already"
 
     def _why(self) -> str:
-        count, silent = len(self.places), sum(place.is_silent for place in self.places)
+        count, silent = len(self.places), sum(self._is_silent(p) for p in self.places)
         if not count:
             return f"it is {self.state}"
         engines = "its engine" if count == 1 else f"its {count} engines"
@@ -214,6 +241,10 @@ class Line:
         if silent:
             return f"of {engines} {silent} can't be reached, and no other has room"
         return f"{engines} {'is' if count == 1 else 'are'} full"
+
+    @staticmethod
+    def _is_silent(place: Place) -> bool:
+        return place.is_silent or place.breaker.state is not State.CLOSED
 
 
 def _failed() -> ModelFailed:

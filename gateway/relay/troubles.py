@@ -20,21 +20,25 @@ TELL_EVERY_S = 1.0  # while the same goes on
 
 
 class Last(NamedTuple):
-    """A model's last trouble."""
+    """The last trouble with one server of a model."""
 
-    url: str
     reason: str
     at: float  # unix seconds
+
+
+Told = dict[str, tuple[Trouble, ...]]
+Of = tuple[str, str]  # a model, and the URL of one of its servers
 
 
 class Troubles:
     """By model, of the servers at their URLs. `on_change` is told all of them when they change."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self.on_change: Callable[[dict[str, Trouble]], None] = lambda _: None
+        self.on_change: Callable[[Told], None] = lambda _: None
         self._now = now
-        self._last: dict[str, Last] = {}
+        self._last: dict[Of, Last] = {}
         self._down: dict[str, float] = {}  # since when, unix seconds, by URL
+        self._breakers: dict[Of, str] = {}  # that aren't closed
 
     def unreachable(self, model: str, url: str, reason: str) -> None:
         """There was no connection."""
@@ -42,11 +46,11 @@ class Troubles:
         if is_new:
             self._down[url] = self._now()
             log.warning("attached_server_down", url=url, model=model, reason=reason)
-        self._note(model, Last(url, reason, self._now()), is_new=is_new)
+        self._note((model, url), Last(reason, self._now()), is_new=is_new)
 
     def failed(self, model: str, url: str, reason: str) -> None:
         """It was reached, but didn't answer as it should."""
-        self._note(model, Last(url, reason, self._now()), is_new=False)
+        self._note((model, url), Last(reason, self._now()), is_new=False)
 
     def answered(self, url: str) -> None:
         """It was reached."""
@@ -55,25 +59,52 @@ class Troubles:
             log.info("attached_server_up", url=url, down_s=round(self._now() - since, 1))
             self._tell()
 
+    def breaker(self, model: str, url: str, state: str) -> None:
+        """Its circuit breaker is in this state now. A line at each change but for probes."""
+        before = self._breakers.get((model, url), "closed")
+        if state == before:
+            return
+        if state == "closed":
+            del self._breakers[model, url]
+            log.info("attached_server_closed", url=url, model=model)
+        else:
+            self._breakers[model, url] = state
+            if before == "closed":
+                last = self._last.get((model, url))
+                reason = last.reason if last else ""
+                log.warning("attached_server_opened", url=url, model=model, reason=reason)
+        self._tell()
+
     def keep(self, urls: Collection[str]) -> None:
         """Forget the servers elsewhere: nothing is attached there any more."""
         self._down = {url: since for url, since in self._down.items() if url in urls}
-        self._last = {model: last for model, last in self._last.items() if last.url in urls}
+        self._last = {of: last for of, last in self._last.items() if of[1] in urls}
+        self._breakers = {of: state for of, state in self._breakers.items() if of[1] in urls}
         self._tell()
 
-    def _note(self, model: str, last: Last, *, is_new: bool) -> None:
-        before = self._last.get(model)
-        is_same = before is not None and before[:2] == last[:2] and not is_new
+    def told(self) -> Told:
+        """All of them."""
+        found: dict[str, list[Trouble]] = {}
+        for (model, url), last in self._last.items():
+            breaker = self._breakers.get((model, url), "closed")
+            trouble = Trouble(
+                url=url,
+                reason=last.reason,
+                at=last.at,
+                is_down=url in self._down or breaker != "closed",
+                breaker=breaker,
+            )
+            found.setdefault(model, []).append(trouble)
+        return {model: tuple(each) for model, each in found.items()}
+
+    def _note(self, of: Of, last: Last, *, is_new: bool) -> None:
+        before = self._last.get(of)
+        is_same = before is not None and before.reason == last.reason and not is_new
         if is_same and before and 0 <= last.at - before.at < TELL_EVERY_S:
             return
-        self._last[model] = last
+        self._last[of] = last
         self._tell()
 
     def _tell(self) -> None:
         with suppress(OSError):  # no disk space, say: no request fails for that
-            self.on_change(
-                {
-                    model: Trouble(reason=last.reason, at=last.at, is_down=last.url in self._down)
-                    for model, last in self._last.items()
-                }
-            )
+            self.on_change(self.told())

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from runtime.config import environments, lifecycle, models, sections, tls
+from runtime.config import attached, environments, lifecycle, models, sections, tls
 from runtime.config.variables import NAME
 
 REPO = Path(__file__).resolve().parents[2]
@@ -40,6 +40,7 @@ HEADINGS: dict[type[Struct], str] = {
     sections.TenantSettings: "`[[tenants]]`",
     sections.ContractSettings: "`[[tenants.prices]]`",
     models.ModelSettings: "`[[models]]`",
+    attached.AttachedServer: "`[[models.servers]]`",
     models.PriceSettings: "`[models.price]`",
     lifecycle.Lifecycle: "`[models.lifecycle]`",
 }

@@ -48,6 +48,7 @@ Host = Annotated[
 MAX_PORT = 65535
 Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Pause = Annotated[float, Meta(ge=0, le=86400)]  # 0: never
 Count = Annotated[int, Meta(ge=1)]
 PortOrNone = Annotated[int, Meta(ge=0, le=MAX_PORT, description="a port, or 0 for none")]
 Number = Annotated[int, Meta(ge=0)]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from engines import registry
+from runtime.config.attached import AttachedServer, Cache, Kind, attached_faults
 from runtime.config.kinds import (
     Count,
     Currency,
@@ -19,7 +20,6 @@ from runtime.config.kinds import (
     OptionalSecret,
     Price,
     Seconds,
-    is_http_url,
 )
 from runtime.config.lifecycle import Lifecycle
 from runtime.config.tls import ClientTls
@@ -36,7 +36,9 @@ class PriceSettings(Struct, frozen=True, kw_only=True):
 
 
 HOST_KEYS = ("min_hosts", "max_hosts", "idle_timeout_s", "tokens_per_host", "memory_bytes")
-ATTACHED_KEYS = ("url", "upstream_model", "api_key_secret", "extra_body", "tls")
+ATTACHED_KEYS = (
+    *("url", "servers", "kind", "cache", "upstream_model", "api_key_secret", "extra_body", "tls"),
+)
 FOREIGN_KEYS = {
     "openai": ("source", "path", "options", *HOST_KEYS),
     "embedded": ATTACHED_KEYS,
@@ -58,6 +60,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     price: PriceSettings = PriceSettings()
     max_waiting: Number = 512  # requests that wait for a host, or for room at one
     max_in_flight: Count = 128  # requests at one host at a time
+    fallback: tuple[ModelId, ...] = ()  # models that answer, in this order, when none here can
     # hosts of our own engines
     min_hosts: Number = 0  # kept warm; 0: the first request starts one
     max_hosts: Count = 1
@@ -70,11 +73,18 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     options: Json = {}  # the engine's own
     # an attached server
     url: str = ""
+    servers: tuple[AttachedServer, ...] = ()  # or several that serve the same
+    kind: Kind = "openai"
+    cache: Cache = ""  # how tenants' cached prefixes are kept apart; "": as its kind does
     upstream_model: str = ""
     api_key_secret: OptionalSecret = ""  # the secret that holds its key
     tls: ClientTls = ClientTls()
-    cache_salt: bool = True  # send the tenant's salt, for engines that separate caches by it
     extra_body: Json = {}  # merged into each request to it
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where its attached servers are."""
+        return tuple(server.url for server in self.servers) or (self.url,)
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -87,9 +97,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
             if found.get(key) not in (None, "", {}):
                 yield key, f'means nothing to an engine "{engine}"; leave it out'
         if engine == "openai":
-            url = found.get("url", "")
-            if url is not None and not is_http_url(url):
-                yield "url", "an attached engine needs the http(s) URL of its /v1"
+            yield from attached_faults(found)
         elif engine:
             yield from registry.faults(engine, found)
 
@@ -112,6 +120,27 @@ def name_faults(models: Sequence[ModelSettings | None]) -> Iterator[tuple[str, s
             yield f"models[{i}].lifecycle.successor", "is the model itself"
         elif successor and successor not in taken and not may_be_any:
             yield f"models[{i}].lifecycle.successor", f"there is no model {successor!r}"
+
+
+def fallback_faults(models: Sequence[ModelSettings | None]) -> Iterator[tuple[str, str]]:
+    """A model falls back to others that there are, which cost the same money."""
+    known = {model.id: model for model in models if model and model.id}
+    may_be_any = any(map(has_nameless, models))
+    for i, model in enumerate(models):
+        for j, name in enumerate((model.fallback if model else ()) or ()):
+            path, other = f"models[{i}].fallback[{j}]", known.get(name or "")
+            if model is None or name is None:
+                continue
+            if name == model.id or name in model.fallback[:j]:
+                yield path, "is the model itself" if name == model.id else "is there twice"
+            elif other is None and not may_be_any:
+                yield path, f"there is no model {name!r} (an alias won't do)"
+            elif other and _currency(other) != _currency(model) and _currency(model):
+                yield path, f"is priced in {_currency(other)}, this one in {_currency(model)}"
+
+
+def _currency(model: ModelSettings) -> str | None:
+    return getattr(model.price, "currency", None)
 
 
 def names_of(model: Any) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from runtime.config.kinds import (
     Name,
     Number,
     Origin,
+    Pause,
     Port,
     PortOrNone,
     Price,
@@ -33,7 +34,13 @@ from runtime.config.kinds import (
     is_http_url,
     origin_fault,
 )
-from runtime.config.models import ModelSettings, has_nameless, name_faults, names_of
+from runtime.config.models import (
+    ModelSettings,
+    fallback_faults,
+    has_nameless,
+    name_faults,
+    names_of,
+)
 from runtime.config.report import did_you_mean
 from runtime.config.route_patterns import BadPattern, parse_route
 from runtime.config.tls import ClientTls, ServerTls
@@ -65,6 +72,8 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     first_byte_s: Seconds = 300.0
     idle_s: Seconds = 60.0  # between two chunks of one answer
     keep_alive_s: Seconds = 5.0  # silence on a stream before a comment is sent
+    probe_every_s: Pause = 60.0  # an attached server's silence before it is asked for a token
+    probe_s: Seconds = 20.0  # for that token
 
 
 class HostSettings(Struct, frozen=True, kw_only=True):
@@ -221,6 +230,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
         """
         models = found.get("models") or ()
         yield from name_faults(models)
+        yield from fallback_faults(models)
         yield from tenant_faults(found.get("tenants") or (), models)
         yield from warm_faults(found.get("triggers"), models)
         yield from memory_faults(models, (found.get("hosts") or HostSettings()).memory_bytes or 0)

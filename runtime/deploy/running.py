@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Literal
@@ -29,9 +30,11 @@ PREFIX = "runs-"
 class Trouble(Struct, frozen=True, kw_only=True):
     """What went wrong last with a server attached by URL, as a gateway knows."""
 
+    url: str
     reason: str
     at: float  # unix seconds
-    is_down: bool  # it hasn't been reached since it began
+    is_down: bool  # it hasn't been reached since it began, or is sent nothing
+    breaker: str = "closed"  # or "open", "half-open": it is sent nothing, or a probe
 
 
 class Running(Struct, frozen=True, kw_only=True):
@@ -44,7 +47,7 @@ class Running(Struct, frozen=True, kw_only=True):
     change: int = 0  # how far it has followed; see Current
     fault: str = ""  # why it doesn't run what it should by that
     lacks: tuple[str, ...] = ()  # secrets, if these alone are why
-    troubles: dict[str, Trouble] = {}  # by model
+    troubles: dict[str, tuple[Trouble, ...]] = {}  # by model
 
 
 class Sign:
@@ -66,7 +69,7 @@ class Sign:
         """It has looked at `current`, and runs `number`: the same, unless there is a fault."""
         self._show(number=number, change=current.change, fault=fault, lacks=lacks)
 
-    def tell(self, troubles: dict[str, Trouble]) -> None:
+    def tell(self, troubles: dict[str, tuple[Trouble, ...]]) -> None:
         """It knows this of the attached servers."""
         if self._file is not None and troubles != self.shown.troubles:
             self._show(troubles=troubles)
@@ -126,10 +129,28 @@ def running(state_dir: Path) -> list[Running]:
     return [process for process in found if process is not None]
 
 
-def troubles(state_dir: Path) -> dict[str, Trouble]:
-    """What went wrong last with each attached server, by model, as any gateway here knows."""
-    told = [pair for process in running(state_dir) for pair in process.troubles.items()]
-    return dict(sorted(told, key=lambda pair: pair[1].at))
+def troubles(state_dir: Path) -> dict[str, dict[str, Trouble]]:
+    """What went wrong last with attached servers, by model and URL, as any gateway here knows."""
+    told = [
+        (model, trouble)
+        for process in running(state_dir)
+        for model, each in process.troubles.items()
+        for trouble in each
+    ]
+    found: dict[str, dict[str, Trouble]] = {}
+    for model, trouble in sorted(told, key=lambda pair: pair[1].at):
+        found.setdefault(model, {})[trouble.url] = trouble
+    return found
+
+
+def summed_up(urls: Sequence[str], known: Mapping[str, Trouble]) -> Trouble | None:
+    """The last trouble with any of a model's servers; it is down if they all are."""
+    found = [known[url] for url in urls if url in known]
+    if not found:
+        return None
+    all_down = len(found) == len(urls) and all(trouble.is_down for trouble in found)
+    last = max(found, key=lambda trouble: trouble.at)
+    return Trouble(url=last.url, reason=last.reason, at=last.at, is_down=all_down)
 
 
 def _read(path: Path) -> Running | None:

@@ -34,8 +34,8 @@ price = {{ input = "0.10", cached_input = "0.02", output = "0.30" }}
 [[models]]
 id = "llama-cpp"
 engine = "openai"
+kind = "llamacpp"
 url = "{url}"
-extra_body = {{ cache_prompt = false }}
 price = {{ input = "0.10", output = "0.30" }}
 """
         with running(tmp_path_factory.mktemp("real"), config) as stack:

@@ -18,6 +18,7 @@ CONFIG = """
 [[models]]
 id = "theirs"
 engine = "openai"
+cache = "salted"
 url = "{url}/v1"
 price = {{ input = "1", output = "1" }}
 """

@@ -81,7 +81,7 @@ def test_a_bad_config_lists_every_fault_and_starts_nothing(tmp_path: Path) -> No
     config = tmp_path / "bulkhead.toml"
     config.write_text(
         'nmae = "x"\n[server]\nport = "http"\n[[models]]\nid = "a"\nengine = "magic"\n'
-        '[models.price]\ninput = 0.1\n[[models]]\nid = "b"\nengine = "openai"\n'
+        '[models.price]\ninput = 0.1\n[[models]]\nid = "b"\nengine = "openai"\ncache = "salted"\n'
     )
     told = try_start(config, tmp_path / "state", free_port(), 3)
     for path in (

@@ -64,7 +64,7 @@ def test_a_secret_that_only_the_deployer_has_is_noticed(
     """The check was good where it ran; the processes say no, and the one before is back."""
     monkeypatch.setenv("ONLY_HERE", "sk-1")
     stack.config.write_text(Wanted(output_price="0.5").text(
-        '[[models]]\nid = "m"\nengine = "openai"\nurl = "http://a.test/v1"\n'
+        '[[models]]\nid = "m"\nengine = "openai"\ncache = "salted"\nurl = "http://a.test/v1"\n'
         'api_key_secret = "ONLY_HERE"\n'
     ))  # fmt: skip
     done = run(stack, "deploy")

@@ -50,7 +50,7 @@ def test_dev_on_a_terminal_shows_requests_models_and_faults(tmp_path: Path) -> N
 def test_dev_on_a_terminal_shows_what_is_wrong_with_an_attached_server(tmp_path: Path) -> None:
     config, state = tmp_path / "bulkhead.toml", tmp_path / "state"
     url = f"http://127.0.0.1:{free_port()}/v1"
-    attached = f'[[models]]\nid = "far"\nengine = "openai"\nurl = "{url}"\n'
+    attached = f'[[models]]\nid = "far"\nengine = "openai"\ncache = "salted"\nurl = "{url}"\n'
     config.write_text(fake_config(more=attached))
     stack = Stack(config, state, free_port())
     ports = ["--port", str(stack.port), "--admin-port", str(stack.admin_port)]

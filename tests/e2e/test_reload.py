@@ -32,7 +32,7 @@ BAD = {
     "[[models": (3, "not valid TOML"),
     '[relay]\nidle_s = "soon"\n': (3, "relay.idle_s"),
     '[[models]]\nid = "m"\nengine = "magic"\n': (3, "].engine: expected one of"),
-    '[[models]]\nid = "m"\nengine = "openai"\nurl = "http://a.test/v1"\n'
+    '[[models]]\nid = "m"\nengine = "openai"\ncache = "salted"\nurl = "http://a.test/v1"\n'
     'api_key_secret = "NOT_THERE"\n': (3, "NOT_THERE"),
     "[server]\nport = 9\n": (1, "server.port"),
 }  # fmt: skip

@@ -25,6 +25,7 @@ ATTACHED = """
 [[models]]
 id = "theirs"
 engine = "openai"
+cache = "salted"
 url = "{url}/v1"
 {tls}
 """

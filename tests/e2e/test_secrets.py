@@ -15,6 +15,7 @@ name = "gate"
 [[models]]
 id = "theirs"
 engine = "openai"
+cache = "salted"
 url = "${UPSTREAM}/v1"
 api_key_secret = "UP_KEY"
 """

@@ -13,11 +13,12 @@ from msgspec import structs
 
 from gateway.catalog.catalog import catalog_of
 from gateway.relay.attached import AttachedServers
+from gateway.relay.errand import Errand
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode
 from gateway.relay.place import Place
 from gateway.relay.placement import Line, Placement
-from gateway.relay.relay import Errand, Relay
+from gateway.relay.relay import Relay
 from gateway.relay.transport import Reply
 from gateway.schema import decode_completion
 from runtime import keyring

@@ -30,7 +30,7 @@ MODEL = "@cf/there"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "canary-prompt"}]}
 USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
 DONE = b"data: [DONE]\n\n"
-ONE_MODEL = '[[models]]\nid = "@cf/there"\nengine = "openai"\nurl = "{url}"\n'
+ONE_MODEL = '[[models]]\nid = "@cf/there"\nengine = "openai"\ncache = "salted"\nurl = "{url}"\n'
 
 
 def text(content: str, finish: str | None = None) -> dict[str, Any]:

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from gateway.catalog.catalog import catalog_of
+from gateway.catalog.catalog import Deployment, catalog_of
 from gateway.relay.attached import AttachedServers
+from gateway.relay.errand import Errand
 from gateway.relay.placement import Placement
-from gateway.relay.relay import Errand, Relay
+from gateway.relay.relay import Relay
 from gateway.relay.sse import Frame
 from gateway.schema import decode_chat
 from runtime.capability import Signer
+from runtime.config.attached import AttachedServer
 from runtime.config.models import ModelSettings
 from runtime.config.sections import RelaySettings
 from tests.runtime.upstream import Exchange, Upstream
@@ -50,11 +52,27 @@ async def relaying(settings: RelaySettings = SETTINGS) -> AsyncIterator[Relay]:
         await attached.aclose()
 
 
-def errand(server: Upstream, domain: str = "d", model: Any = None, **changes: Any) -> Errand:
-    options = {"id": "ours", "engine": "openai", "url": f"{server.url}/v1/"} | (model or {})
-    deployment = catalog_of([ModelSettings(**options)], {"KEY": "sk-there"}).deployment("ours", 0)
+def deployment_of(*servers: Upstream, model: Any = None) -> Deployment:
+    """The model "ours", or as `model` says, on these servers."""
+    options: dict[str, Any] = {"id": "ours", "engine": "openai"} | (model or {})
+    weights = options.pop("weights", [1] * len(servers))
+    if len(servers) == 1:
+        options["url"] = f"{servers[0].url}/v1/"
+    else:
+        options["servers"] = tuple(
+            AttachedServer(url=f"{server.url}/v1", weight=weight)
+            for server, weight in zip(servers, weights, strict=True)
+        )
+    settings = ModelSettings(**options)
+    return catalog_of([settings], {"KEY": "sk-there"}).deployment(settings.id, 0)
+
+
+def errand(
+    *servers: Upstream, domain: str = "d", model: Any = None, of: Any = None, **changes: Any
+) -> Errand:
+    """A chat with a model on these servers, or with a deployment at hand."""
     ask = decode_chat(json.dumps(CHAT | changes).encode())
-    return Errand(ask, deployment, domain, "req_42")
+    return Errand(ask, of or deployment_of(*servers, model=model), domain, "req_42")
 
 
 async def collect(relay: Relay, given: Errand, seen: list[Frame] | None = None) -> list[Frame]:

@@ -14,6 +14,7 @@ CONFIG = f"""
 [[models]]
 id = "@cf/there"
 engine = "openai"
+cache = "salted"
 url = "{{url}}"
 aliases = ["there-latest"]
 owned_by = "acme-labs"
@@ -28,12 +29,14 @@ effective_from = 2026-02-01
 [[models]]
 id = "plain/schema"
 engine = "openai"
+cache = "salted"
 url = "{{url}}"
 lifecycle = {{ deprecated_at = {TODAY}, shutdown_at = {SOON}, successor = "@cf/there" }}
 
 [[models]]
 id = "gone"
 engine = "openai"
+cache = "salted"
 url = "{{url}}"
 aliases = ["gone-too"]
 lifecycle = {{ deprecated_at = 2024-01-01, shutdown_at = {TODAY}, successor = "@cf/there" }}

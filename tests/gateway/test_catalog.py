@@ -25,15 +25,16 @@ price = { currency = "EUR", input = "0.10", cached_input = "0.02", output = "100
 [[models]]
 id = "@cf/their/model"
 engine = "openai"
+cache = "shared-accepted"
 url = "http://there/v1/"
 upstream_model = "name-there"
 api_key_secret = "THERE_KEY"
-cache_salt = false
 extra_body = { cache_prompt = false }
 
 [[models]]
 id = "plain"
 engine = "openai"
+cache = "salted"
 url = "http://there/v1"
 """
 NOW = 1_800_000_000_000_000  # in January 2027
@@ -54,11 +55,12 @@ def test_a_deployment_is_what_the_configuration_says() -> None:
 
 def test_an_attached_server_s_way_is_kept_with_it() -> None:
     there = CATALOG.deployment("@cf/their/model", NOW)
-    assert (there.is_attached, there.url) == (True, "http://there/v1")
-    assert (there.upstream_model, there.api_key) == ("name-there", "sk-canary")
-    assert (there.cache_salt, dict(there.extra_body)) == (False, {"cache_prompt": False})
+    (server,) = there.servers
+    assert (there.is_attached, server.url) == (True, "http://there/v1")
+    assert (there.upstream_model, server.api_key) == ("name-there", "sk-canary")
+    assert (there.is_salted, dict(there.extra_body)) == (False, {"cache_prompt": False})
     assert CATALOG.deployment("plain", NOW).upstream_model == "plain"
-    assert CATALOG.deployment("plain", NOW).api_key == ""
+    assert CATALOG.deployment("plain", NOW).servers[0].api_key == ""
 
 
 def test_no_key_shows_in_a_repr() -> None:

@@ -31,6 +31,7 @@ engine = "fake"
 [[models]]
 id = "elsewhere"
 engine = "openai"
+cache = "salted"
 url = "http://127.0.0.1:1/v1"
 
 [env.staging]

@@ -31,7 +31,7 @@ from gateway.errors import (
 from gateway.ledger import Ledger
 from gateway.prices import Terms, TokenPrices
 from gateway.record import Opening
-from gateway.relay.relay import Errand
+from gateway.relay.errand import Errand
 from gateway.relay.sse import Frame
 from gateway.schema import decode_chat
 from gateway.store.connection import open_for_reading, open_for_writing

@@ -61,10 +61,12 @@ def test_a_record_that_can_t_be_read_is_no_digest(
 
 def test_of_a_server_by_url_the_card_alone_is_known(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text('context_length = 4096\ndtype = "float16"\n')
-    found = facts(tmp_path, 'engine = "openai"\nurl = "http://x/v1"\ncard = "c.toml"')
+    found = facts(
+        tmp_path, 'engine = "openai"\ncache = "salted"\nurl = "http://x/v1"\ncard = "c.toml"'
+    )
     assert (found.context_length, found.max_output_tokens) == (4096, None)
     assert found.engine.integrity == ""
-    plain = facts(tmp_path, 'engine = "openai"\nurl = "http://x/v1"')
+    plain = facts(tmp_path, 'engine = "openai"\ncache = "salted"\nurl = "http://x/v1"')
     assert plain == ModelFacts()
 
 
@@ -72,7 +74,9 @@ def test_a_card_that_broke_since_its_deploy_counts_as_none_and_is_logged(tmp_pat
     """What is deployed must start again, whatever became of a file beside it."""
     (tmp_path / "c.toml").write_text("context_length = -1\n")
     with capture_logs() as log:
-        found = facts(tmp_path, 'engine = "openai"\nurl = "http://x/v1"\ncard = "c.toml"')
+        found = facts(
+            tmp_path, 'engine = "openai"\ncache = "salted"\nurl = "http://x/v1"\ncard = "c.toml"'
+        )
     assert found == ModelFacts()
     (line,) = log
     assert line["event"] == "card_not_read"

@@ -16,6 +16,7 @@ CONFIG = """
 [[models]]
 id = "seer"
 engine = "openai"
+cache = "salted"
 url = "http://there/v1"
 api_key_secret = "THERE_KEY"
 aliases = ["seer-latest"]

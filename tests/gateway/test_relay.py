@@ -100,7 +100,8 @@ async def test_usage_is_asked_for_whether_or_not_the_client_does() -> None:
     ("model", "cached"),
     [
         ({}, 4),
-        ({"cache_salt": False}, 0),
+        ({"cache": "shared-accepted"}, 0),
+        ({"cache": "off"}, 0),
         ({"extra_body": {"cache_salt": "one for all"}}, 0),
     ],
     ids=str,
@@ -133,10 +134,10 @@ async def test_hits_are_told_where_they_can_only_be_the_tenant_s(
 async def test_salts_are_equal_for_a_tenant_and_differ_between_tenants() -> None:
     async with upstream(whole_ok) as server, relaying() as relay:
         for domain in ("a", "b", "a"):
-            await relay.whole(errand(server, domain))
+            await relay.whole(errand(server, domain=domain))
         salts = [asked.json()["cache_salt"] for asked in server.asked]
         assert salts[0] == salts[2] != salts[1]
-        await relay.whole(errand(server, model={"cache_salt": False}))
+        await relay.whole(errand(server, model={"cache": "off"}))
         assert "cache_salt" not in server.asked[-1].json()
         assert server.asked[-1].header("authorization") is None
 

@@ -200,7 +200,7 @@ async def test_the_operator_is_told_what_went_wrong_last(name: str) -> None:
     async with upstream(answers) as server, relaying() as relay:
         with pytest.raises(Refusal):
             await collect(relay, errand(server, stream=True))
-        last = relay._attached.troubles._last["ours"]
+        (last,) = relay.attached.troubles.told()["ours"]
         assert reason in last.reason
         assert last.url == f"{server.url}/v1"
 
@@ -212,4 +212,4 @@ async def test_what_a_client_did_wrong_is_no_trouble_of_the_server_s() -> None:
     async with upstream(refuses) as server, relaying() as relay:
         with pytest.raises(BadRequest):
             await relay.whole(errand(server))
-        assert relay._attached.troubles._last == {}
+        assert relay.attached.troubles.told() == {}

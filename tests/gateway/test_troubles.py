@@ -16,12 +16,12 @@ class Desk:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.told: list[dict[str, Trouble]] = []
+        self.told: list[dict[str, tuple[Trouble, ...]]] = []
         self.troubles = Troubles(lambda: self.now)
         self.troubles.on_change = self.told.append
 
     @property
-    def last(self) -> dict[str, Trouble]:
+    def last(self) -> dict[str, tuple[Trouble, ...]]:
         return self.told[-1]
 
 
@@ -45,15 +45,16 @@ def test_down_and_up_are_one_line_each_however_many_requests(desk: Desk) -> None
 
 def test_what_it_was_stays_known_once_it_is_back(desk: Desk) -> None:
     desk.troubles.unreachable("m", URL, "Connection refused")
-    assert desk.last == {"m": Trouble(reason="Connection refused", at=100, is_down=True)}
+    reason = "Connection refused"
+    assert desk.last == {"m": (Trouble(url=URL, reason=reason, at=100, is_down=True),)}
     desk.troubles.answered(URL)
-    assert desk.last == {"m": Trouble(reason="Connection refused", at=100, is_down=False)}
+    assert desk.last == {"m": (Trouble(url=URL, reason=reason, at=100, is_down=False),)}
 
 
 def test_a_server_that_answers_wrongly_is_up(desk: Desk) -> None:
     with capture_logs() as logs:
         desk.troubles.failed("m", URL, "it answers 401")
-    assert (desk.last["m"].reason, desk.last["m"].is_down) == ("it answers 401", False)
+    assert (desk.last["m"][0].reason, desk.last["m"][0].is_down) == ("it answers 401", False)
     assert logs == []
 
 
@@ -61,9 +62,22 @@ def test_the_same_again_and_again_is_told_once_a_second(desk: Desk) -> None:
     for _ in range(21):
         desk.troubles.failed("m", URL, "it answers 500")
         desk.now += 0.125
-    assert [told["m"].at for told in desk.told] == [100, 101, 102]
+    assert [told["m"][0].at for told in desk.told] == [100, 101, 102]
     desk.troubles.failed("m", URL, "it answers 502")
-    assert desk.last["m"].reason == "it answers 502", "another is told at once"
+    assert desk.last["m"][0].reason == "it answers 502", "another is told at once"
+
+
+def test_a_breaker_that_opens_and_closes_is_told_and_one_line_each(desk: Desk) -> None:
+    with capture_logs() as logs:
+        desk.troubles.failed("m", URL, "it answers 500")
+        for state in ("open", "half-open", "open", "half-open", "closed", "closed"):
+            desk.troubles.breaker("m", URL, state)
+    assert [line["event"] for line in logs] == ["attached_server_opened", "attached_server_closed"]
+    told = [(one["m"][0].breaker, one["m"][0].is_down) for one in desk.told]
+    assert told == [
+        ("closed", False), ("open", True), ("half-open", True), ("open", True),
+        ("half-open", True), ("closed", False),
+    ]  # fmt: skip
 
 
 def test_what_is_no_longer_attached_is_forgotten(desk: Desk) -> None:

@@ -12,7 +12,7 @@ from gateway.cli.commands import main
 from runtime.settings import ConfigError, parse
 
 MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'
-ATTACHED = '[[models]]\nid = "a"\nengine = "openai"\nurl = "http://x/v1"\n'
+ATTACHED = '[[models]]\nid = "a"\nengine = "openai"\nkind = "vllm"\nurl = "http://x/v1"\n'
 
 PORT = "expected a whole number from 1 to 65535, found "
 SECONDS = "expected a number over 0 up to 86400, found "
@@ -54,7 +54,7 @@ BROKEN: list[tuple[str, str, dict[str, str]]] = [
      {"models[0].id": ID + 'the text "m\\n"'}),
     ("an id used twice", MODEL + MODEL, {"models[1].id": "'m' is used twice"}),
     ("an id used thrice", MODEL * 3, {"models[1].id": "'m' is", "models[2].id": "'m' is"}),
-    ("an attached engine without url", '[[models]]\nid = "m"\nengine = "openai"\n',
+    ("an attached engine without url", '[[models]]\nid = "m"\nengine = "openai"\nkind = "vllm"\n',
      {"models[0].url": "an attached engine needs the http(s) URL of its /v1"}),
     ("a url of another scheme", ATTACHED.replace("http:", "file:"),
      {"models[0].url": "an attached engine needs the http(s) URL"}),
@@ -76,8 +76,8 @@ BROKEN: list[tuple[str, str, dict[str, str]]] = [
      {"models[0].max_hosts": "expected a whole number of 1 or more, found 1.5"}),
     ("a date that isn't", MODEL + 'released = "soon"\n',
      {"models[0].released": 'expected a date, such as 2026-11-01, found the text "soon"'}),
-    ("a boolean in text", MODEL + 'cache_salt = "yes"\n',
-     {"models[0].cache_salt": 'expected true or false, found the text "yes"'}),
+    ("a boolean in text", MODEL + '[observability]\nenabled = "yes"\n',
+     {"observability.enabled": 'expected true or false, found the text "yes"'}),
     ("options of a wrong type", MODEL + "options = 3\n",
      {"models[0].options": "expected a table, found 3"}),
     ("a price as a number", MODEL + "price = { input = 0.1, output = 1 }\n",
@@ -187,6 +187,7 @@ BROKEN: list[tuple[str, str, dict[str, str]]] = [
      {"models[0].id": ID + "1", "models[0].engine": ENGINE, "models[1].id": "is missing"}),
     ("faults of shape and of meaning",
      '[server]\nport = "x"\n' + MODEL + MODEL + '[[models]]\nid = "c"\nengine = "openai"\n'
+     'kind = "vllm"\n'
      'api_key_secret = "NOT_SET"\n[[models]]\nid = "d"\nengine = "magic"\n',
      {"server.port": PORT, "models[1].id": "'m' is used twice", "models[2].url": "an attached",
       "models[2].api_key_secret": "the secret NOT_SET", "models[3].engine": ENGINE}),

@@ -21,7 +21,7 @@ from runtime.settings import ConfigError, Settings
 MODEL = '[[models]]\nid = "echo"\nengine = "fake"\n'
 SECRET = (
     MODEL
-    + '[[models]]\nid = "m"\nengine = "openai"\nurl = "http://a.test/v1"\n'
+    + '[[models]]\nid = "m"\nengine = "openai"\ncache = "salted"\nurl = "http://a.test/v1"\n'
     + ('api_key_secret = "ONLY_THERE"\n')
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.deploy.running import Role, Sign, Trouble, running, troubles
+from runtime.deploy.running import Role, Sign, Trouble, running, summed_up, troubles
 from runtime.deployments import Current
 from runtime.rundir import runtime_dir
 
@@ -52,19 +52,33 @@ def test_of_two_processes_troubles_the_last_is_told(state_dir: Path) -> None:
     """Two gateways, as while one takes over from another."""
     roles: tuple[Role, Role] = ("node", "gateway")  # of one process a role is shown once
     old, new = (Sign(state_dir, role, dev=False) for role in roles)
-    old.tell({"m": trouble("later", 8), "n": trouble("only", 1)})
-    new.tell({"m": trouble("earlier", 7)})
-    assert {model: one.reason for model, one in troubles(state_dir).items()} == {
-        "m": "later",
-        "n": "only",
+    old.tell({"m": (trouble("later", 8),), "n": (trouble("only", 1),)})
+    new.tell({"m": (trouble("earlier", 7), trouble("another server", 6, "http://b"))})
+    found = troubles(state_dir)
+    told = {model: [(url, one.reason) for url, one in by.items()] for model, by in found.items()}
+    assert told == {
+        "m": [("http://b", "another server"), ("http://a", "later")],
+        "n": [("http://a", "only")],
     }
     old.close()
-    assert troubles(state_dir) == new.shown.troubles
+    assert {*troubles(state_dir)["m"].values()} == {*new.shown.troubles["m"]}
     new.close()
 
 
-def trouble(reason: str, at: float) -> Trouble:
-    return Trouble(reason=reason, at=at, is_down=False)
+def trouble(reason: str, at: float, url: str = "http://a", *, is_down: bool = False) -> Trouble:
+    return Trouble(url=url, reason=reason, at=at, is_down=is_down)
+
+
+def test_a_model_is_down_when_all_of_its_servers_are() -> None:
+    known = {
+        "http://a": trouble("x", 3, is_down=True),
+        "http://b": trouble("y", 9, "http://b", is_down=True),
+    }
+    last = summed_up(["http://a", "http://b"], known)
+    assert last == trouble("y", 9, "http://b", is_down=True)
+    third = summed_up(["http://a", "http://b", "http://c"], known)
+    assert third == trouble("y", 9, "http://b")
+    assert summed_up(["http://c"], known) is None
 
 
 def test_a_killed_process_is_gone_and_its_file_with_it(state_dir: Path) -> None:

@@ -22,7 +22,8 @@ MODEL = '[[models]]\nid = "m"\nengine = "fake"\n'
 
 
 ATTACHED = (
-    '[[models]]\nid = "a"\nengine = "openai"\nurl = "http://x/v1"\napi_key_secret = "UP_KEY"\n'
+    '[[models]]\nid = "a"\nengine = "openai"\nkind = "vllm"\nurl = "http://x/v1"\n'
+    'api_key_secret = "UP_KEY"\n'
 )
 
 

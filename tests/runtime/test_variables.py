@@ -84,7 +84,6 @@ def test_every_missing_name_of_a_text_is_told() -> None:
     [
         ('max_waiting = "${N}"', {"N": "17"}, 17),
         ('idle_timeout_s = "${N}"', {"N": "1.5"}, 1.5),
-        ('cache_salt = "${N}"', {"N": "false"}, False),
         ('released = "${N}"', {"N": "2026-11-01"}, datetime.date(2026, 11, 1)),
         ('owned_by = "${N}"', {"N": "17"}, "17"),
     ],
@@ -96,6 +95,13 @@ def test_a_text_from_outside_is_read_as_what_is_expected(
     assert parsed.file is not None
     found = getattr(parsed.file.models[0], line.split(" ", 1)[0])
     assert (found, type(found)) == (value, type(value))
+
+
+def test_a_text_from_outside_may_be_true_or_false() -> None:
+    text = MODEL + '[observability]\nenabled = "${N}"\n'
+    parsed = parse(text, "", Given(command_line={"N": "false"}))
+    assert parsed.file is not None
+    assert parsed.file.observability.enabled is False
 
 
 @pytest.mark.parametrize("value", ["many", "1.5", "-1", "", "0x10", "1_000"])
@@ -137,7 +143,7 @@ def test_vars_and_secrets_are_taken_as_they_are_written() -> None:
 def test_a_secret_s_name_may_come_from_a_variable(tmp_path: Path) -> None:
     path = tmp_path / "b.toml"
     path.write_text(
-        '[vars]\nKEY = "UP_KEY"\n[[models]]\nid = "m"\nengine = "openai"\nurl = "http://x/v1"\n'
+        '[vars]\nKEY = "UP_KEY"\n[[models]]\nid = "m"\nengine = "openai"\ncache = "salted"\nurl = "http://x/v1"\n'
         'api_key_secret = "${KEY}"\n'
     )
     settings, _ = load(path, environ={"UP_KEY": "sk"})

@@ -81,6 +81,15 @@ async def test_hosts_and_models(desk: Console) -> None:
         "is_down": False,
         "reason": "",
         "failed_at": None,
+        "servers": [
+            {
+                "url": "http://far.example/v1",
+                "is_down": False,
+                "breaker": "closed",
+                "reason": "",
+                "failed_at": None,
+            }
+        ],
     }
     assert hosts["attached"] == [{k: v for k, v in attached.items() if k != "object"}]
 
@@ -90,7 +99,8 @@ async def test_what_went_wrong_with_an_attached_server_is_told_with_its_time(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     sign = Sign(desk.settings.state_dir, "gateway", dev=False)
-    sign.tell({"far": Trouble(reason="it answers 401", at=17.5, is_down=False)})
+    url, reason = "http://far.example/v1", "it answers 401"
+    sign.tell({"far": (Trouble(url=url, reason=reason, at=17.5, is_down=False),)})
     async with desk.client() as http:
         (server,) = (await http.get("/admin/v1/hosts")).json()["attached"]
     sign.close()
@@ -104,7 +114,7 @@ async def test_a_restart_reaches_the_node_with_the_models_whole_name(desk: Conso
         assert (answer.status_code, answer.json()["model"]) == (202, "@cf/echo")
         is_problem(await http.post("/admin/v1/models/nobody/restart"), "model-not-found")
         far = is_problem(await http.post("/admin/v1/models/far/restart"), "model-not-found")
-        assert "attached: its server is http://far.example/v1" in far["detail"]
+        assert "attached (http://far.example/v1)" in far["detail"]
         wrong = await http.get("/admin/v1/models/@cf/echo/restart")
         is_problem(wrong, "method-not-allowed")
         assert wrong.headers["allow"] == "POST"

@@ -18,7 +18,8 @@ from runtime.settings import load
 from tests.stack import BULKHEAD, REPO
 
 CONFIG = (
-    '[[models]]\nid = "a"\nengine = "openai"\nurl = "http://x/v1"\napi_key_secret = "UP_KEY"\n'
+    '[[models]]\nid = "a"\nengine = "openai"\nkind = "vllm"\nurl = "http://x/v1"\n'
+    'api_key_secret = "UP_KEY"\n'
     "[env.staging]\n"
 )
 

@@ -1,0 +1,67 @@
+"""An engine's answer whose first bytes are in: until then another place could have been asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.errors import UpstreamTimeout
+from gateway.relay.place import Place
+from gateway.relay.transport import Broken
+
+
+class Answer:
+    """Its bytes as they come. `place` is where they come from."""
+
+    def __init__(
+        self, place: Place, first: bytes, rest: AsyncIterator[bytes], idle_s: float
+    ) -> None:
+        self.place = place
+        self._first = first
+        self._rest = rest
+        self._idle_s = idle_s
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        """All bytes. Raises Broken, and UpstreamTimeout for too long a silence."""
+        chunk: bytes | None = self._first
+        clock = asyncio.get_running_loop().time
+        while chunk is not None:
+            self.place.heard_at = clock()
+            yield chunk
+            chunk = await next_of(self._rest, self._idle_s)
+
+    async def read(self, limit: int, within_s: float) -> bytes:
+        """The whole body. Raises Broken, also when it is over `limit` bytes; UpstreamTimeout."""
+        parts, size = [self._first], len(self._first)
+        async with deadline(within_s):
+            async for chunk in self._rest:
+                parts.append(chunk)
+                size += len(chunk)
+                if size > limit:
+                    raise Broken(f"more than {limit} bytes")
+        self.place.heard_at = asyncio.get_running_loop().time()
+        return b"".join(parts)
+
+
+async def next_of(chunks: AsyncIterator[bytes], limit_s: float) -> bytes | None:
+    """The next chunk; None: there is none. Raises UpstreamTimeout."""
+    try:  # not by `deadline`: this runs for every chunk
+        async with asyncio.timeout(limit_s):
+            return await anext(chunks, None)
+    except TimeoutError:
+        raise _silent(limit_s) from None
+
+
+@asynccontextmanager
+async def deadline(seconds: float) -> AsyncIterator[None]:
+    """What takes longer is UpstreamTimeout."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise _silent(seconds) from None
+
+
+def _silent(seconds: float) -> UpstreamTimeout:
+    return UpstreamTimeout(f"the engine was silent for {seconds:g} s")

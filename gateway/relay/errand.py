@@ -1,0 +1,67 @@
+"""One request on its way: what is asked, of which model, and where it has been sent so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.catalog.catalog import Deployment
+from gateway.schema import Ask
+
+TURN_TOKENS = 16  # a chat template's, at most, around each message
+ID_PREFIX = {"chat": "chatcmpl", "completion": "cmpl"}
+
+
+@dataclass(slots=True)
+class Errand:
+    """One request for the relay.
+
+    `deployment` is the model that answers, another once it has fallen back to it; `host_id` is set
+    once it has a place; `attempts` counts the places that it was sent to. Places keep the requests
+    of one `session` (a hash, "" for none) together as well as they can.
+    """
+
+    ask: Ask
+    deployment: Deployment
+    domain: str
+    request_id: str
+    host_id: str | None = None
+    fallbacks: tuple[Deployment, ...] = ()
+    session: str = ""
+    attempts: int = 0
+    has_fallen_back: bool = field(default=False, init=False)
+
+    @property
+    def tokens(self) -> int:
+        """No fewer than it takes, known without a tokenizer: characters, and what it may answer."""
+        ask = self.ask
+        size = ask.max_tokens or self.deployment.default_max_tokens
+        for turn in ask.messages or ():
+            size += len(turn.content) + TURN_TOKENS
+        return size + len(ask.prompt or ())
+
+    @property
+    def param(self) -> str:
+        """The field that a refusal of the engine's is about."""
+        return "messages" if self.ask.operation == "chat" else "prompt"
+
+    @property
+    def answer_id(self) -> str:
+        """The id that the client sees in the answer."""
+        return f"{ID_PREFIX[self.ask.operation]}-{self.request_id.removeprefix('req_')}"
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What another server's answer must say: our id, and our name of the model."""
+        return {"id": self.answer_id, "model": self.deployment.id}
+
+    @property
+    def tells_hits(self) -> bool:
+        """Whether prefixes that the engine had cached can only be the caller's own."""
+        return not self.deployment.is_attached or self.deployment.is_salted
+
+    def fall_back(self) -> None:
+        """The next of `fallbacks` answers from here on."""
+        self.deployment, *others = self.fallbacks
+        self.fallbacks = tuple(others)
+        self.ask.model = self.deployment.id
+        self.has_fallen_back = True

@@ -1,0 +1,274 @@
+"""A request is given a place and sent there, and elsewhere if that failed before its first byte.
+
+One that a host of ours didn't take (gone, draining) goes to the next, however often. An attached
+server's failure is made good by another of the model's servers, a few times at most, and only where
+one has room at once: what waits would be late, and an outage must not be multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from enum import Enum, auto
+
+import msgspec
+import structlog
+
+from gateway.catalog.catalog import Deployment
+from gateway.errors import Refusal, Unavailable, UpstreamFailed, UpstreamTimeout
+from gateway.relay.answer import Answer, deadline, next_of
+from gateway.relay.attached import AttachedServers
+from gateway.relay.errand import Errand
+from gateway.relay.extra_fields import (
+    IN_EXTRA_BODY,
+    REMEDIES,
+    extra_fields,
+    refused_field,
+    salt_of,
+)
+from gateway.relay.place import Place
+from gateway.relay.placement import Line, Placement, Turn
+from gateway.relay.retries import MAX_ATTEMPTS, MAX_SENT
+from gateway.relay.sse import BadFrame, read_error
+from gateway.relay.transport import Broken, ConnectFailed, Reply
+from gateway.relay.upstream_errors import refusal_of
+from gateway.schema import NOT_JSON
+from runtime.capability import Signer
+from runtime.config.sections import RelaySettings
+from runtime.wire import REQUEST_ID
+
+log = structlog.get_logger()
+
+MAX_ERROR_BYTES = 64 * 1024
+DRAINING = "draining"
+FOR_THE_BODY = (400, 413, 422)  # statuses by which a server refuses what it was sent
+FULL = 429  # no fault of the server's
+ELSEWHERE = (FULL, 502, 503, 504)  # statuses after which another server is asked
+PATHS = {"chat": "/chat/completions", "completion": "/completions"}
+
+
+class How(Enum):
+    """What became of a request that another place may still answer."""
+
+    UNSENT = auto()  # there was no connection, or the host drains
+    REFUSED = auto()  # by its status
+    BROKEN = auto()  # it was sent, and the connection ended without a byte of an answer
+
+
+class Failed(Exception):
+    """Nothing of an answer came from a place. `refusal` is what the client is told at last."""
+
+    def __init__(self, how: How, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.how = how
+        self.refusal = refusal
+
+
+class Sender:
+    """Sends errands to hosts of our nodes, and to servers attached by URL."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        attached: AttachedServers,
+        signer: Signer,
+        salt_key: bytes,
+        settings: RelaySettings,
+    ) -> None:
+        self._placement = placement
+        self._attached = attached
+        self._signer = signer
+        self._salt_key = salt_key
+        self._settings = settings
+
+    @asynccontextmanager
+    async def answer(self, errand: Errand) -> AsyncIterator[Answer]:
+        """The engine's answer, its status 200. Raises Refusal."""
+        line = self._line(errand.deployment)
+        turn = line.turn(errand.tokens, errand.session)
+        budget = self._attached.budget(errand.deployment.id)
+        budget.asked()
+        failures: list[Failed] = []
+        while True:
+            place = line.take(turn) or await self._wait(line, errand, turn, failures)
+            errand.host_id = place.host_id
+            errand.attempts += 1
+            try:
+                async with AsyncExitStack() as stack:
+                    try:
+                        answer = await self._sent(stack, errand, place)
+                    except Failed as fault:
+                        failures.append(fault)
+                    else:
+                        place.is_silent = False
+                        with self._judging(errand, place):
+                            yield answer
+                        return
+                if errand.deployment.is_attached and not self._again(line, turn, place, failures):
+                    raise failures[-1].refusal
+                if failures[-1].how is How.UNSENT:
+                    line.lose(place)  # before it is left, or it would be given to who is the next
+            finally:
+                line.leave(place, turn.tokens)
+
+    def _again(self, line: Line, turn: Turn, place: Place, failures: list[Failed]) -> bool:
+        """Whether another server may be asked, or the same once more; if so, that is paid for."""
+        how, is_alone = failures[-1].how, len(line.places) == 1
+        num_sent = sum(failed.how is How.BROKEN for failed in failures)
+        if len(failures) >= MAX_ATTEMPTS or num_sent >= MAX_SENT:
+            return False
+        if is_alone and how is not How.BROKEN:
+            return False
+        if not is_alone and how is not How.UNSENT:
+            turn.tried = (*turn.tried, place)
+        return self._attached.budget(line.model).take()
+
+    async def _wait(self, line: Line, errand: Errand, turn: Turn, failures: list[Failed]) -> Place:
+        if errand.deployment.is_attached:
+            if failures and (failures[-1].how is not How.UNSENT or not line.takes_any()):
+                raise failures[-1].refusal  # no other place has room just now
+            if not line.takes_any():
+                raise _unreachable(errand, "its circuit breaker is open")
+        return await line.wait(turn, errand.deployment.max_waiting, self._settings.start_s)
+
+    async def _sent(self, stack: AsyncExitStack, errand: Errand, place: Place) -> Answer:
+        """The answer of this place. Raises Failed if another may be asked, or Refusal."""
+        settings = self._settings
+        try:
+            async with deadline(settings.first_byte_s):
+                exchange = place.transport.send(*self._request(errand, place))
+                reply = await stack.enter_async_context(exchange)
+            if reply.status != 200:
+                async with deadline(settings.idle_s):
+                    await self._refused(errand, place, reply)
+            chunks = reply.chunks()
+            if (first := await next_of(chunks, settings.first_byte_s)) is None:
+                raise Broken("it ended before its first byte")
+        except ConnectFailed as fault:
+            if errand.deployment.is_attached:
+                self._attached.unreachable(errand.deployment.id, place, str(fault))
+            raise Failed(How.UNSENT, _unreachable(errand, str(fault))) from None
+        except Broken as fault:
+            self._note(errand, place, f"an answer broke off: {fault}")
+            refusal = broken(errand, str(fault))
+            if not errand.deployment.is_attached:
+                raise refusal from None
+            raise Failed(How.BROKEN, refusal) from None
+        except UpstreamTimeout as fault:
+            self._note(errand, place, f"an answer broke off: {fault}")
+            raise
+        self._reached(errand, place)
+        return Answer(place, first, chunks, settings.idle_s)
+
+    async def _refused(self, errand: Errand, place: Place, reply: Reply) -> None:
+        """Raises Failed or Refusal, as the status and what comes with it say."""
+        code, message = await _read_refusal(errand, reply)
+        deployment, status = errand.deployment, reply.status
+        self._reached(errand, place)
+        if code == DRAINING and not deployment.is_attached:
+            raise Failed(How.UNSENT, refusal_of(code, message, status))
+        if status in FOR_THE_BODY:
+            if field := refused_field(deployment, errand.ask, message):
+                todo = REMEDIES.get(field, IN_EXTRA_BODY)
+                log.error("upstream_refuses_our_field", host=place.host_id, field=field, todo=todo)
+                self._tell(errand, place, f"it refuses the field {field}: {todo}")
+                raise UpstreamFailed("the engine failed; the operator has been told")
+        elif status >= 500:
+            self._note(errand, place, f"it answers {status} {code[:64]}".rstrip())
+        else:  # the breaker isn't for what a server refuses
+            self._tell(errand, place, f"it answers {status} {code[:64]}".rstrip())
+        refusal = refusal_of(code, message, status, param=errand.param)
+        if deployment.is_attached and status in ELSEWHERE:
+            raise Failed(How.REFUSED, refusal)
+        raise refusal
+
+    @contextmanager
+    def _judging(self, errand: Errand, place: Place) -> Iterator[None]:
+        """A server that breaks off, or is silent, in here is remembered for it.
+
+        A client that leaves says nothing of the server, nor does what it asked for.
+        """
+        try:
+            yield
+        except (Broken, BadFrame, UpstreamTimeout) as fault:
+            self._note(errand, place, f"an answer broke off: {fault}")
+            raise
+        except UpstreamFailed:
+            self._note(errand, place, "an answer ended in an error event")
+            raise
+        if errand.deployment.is_attached:
+            self._attached.succeeded(place)
+
+    def flag(self, errand: Errand, place: Place) -> None:
+        """It answered with no token at all: it may be broken, so it is probed soon."""
+        if errand.deployment.is_attached:
+            self._tell(errand, place, "an answer had no token")
+            self._attached.suspects.add(place)
+
+    def _reached(self, errand: Errand, place: Place) -> None:
+        if errand.deployment.is_attached:
+            self._attached.troubles.answered(place.base_url)
+
+    def _note(self, errand: Errand, place: Place, reason: str) -> None:
+        """Remember a failure of a server that we reached; it counts against it."""
+        if errand.deployment.is_attached:
+            self._attached.failed(errand.deployment.id, place, reason)
+
+    def _tell(self, errand: Errand, place: Place, reason: str) -> None:
+        """Remember what went wrong with a server, which doesn't count against it."""
+        if errand.deployment.is_attached:
+            self._attached.troubles.failed(errand.deployment.id, place.base_url, reason)
+
+    def _line(self, deployment: Deployment) -> Line:
+        line = self._placement.line(deployment.id)
+        line.max_in_flight = deployment.max_in_flight
+        if deployment.is_attached:
+            places = self._attached.places(deployment, self._settings.connect_s)
+            if line.places is not places:
+                line.set_places(places)
+        return line
+
+    def _request(self, errand: Errand, place: Place) -> tuple[str, str, dict[str, str], bytes]:
+        deployment, body = errand.deployment, errand.ask.engine_body()
+        headers = {"content-type": "application/json", REQUEST_ID: errand.request_id}
+        if place.server is not None:
+            body |= extra_fields(deployment, errand.ask, salt_of(self._salt_key, errand.domain))
+            if place.server.api_key:
+                headers["authorization"] = f"Bearer {place.server.api_key}"
+        else:
+            token = self._signer.mint(errand.domain, deployment.id)
+            headers["authorization"] = f"Bearer {token}"
+        url = place.base_url + PATHS[errand.ask.operation]
+        return "POST", url, headers, msgspec.json.encode(body)
+
+
+def broken(errand: Errand, reason: str) -> UpstreamFailed:
+    """What a client is told of an answer that broke off."""
+    log.warning("upstream_broke", request_id=errand.request_id, host=errand.host_id, reason=reason)
+    return UpstreamFailed("the engine's answer broke off; try again")
+
+
+def _unreachable(errand: Errand, reason: str) -> Unavailable:
+    log.debug(  # for each request; `troubles` warns once
+        "upstream_unreachable", request_id=errand.request_id, host=errand.host_id, reason=reason
+    )
+    return Unavailable("the model's engine can't be reached just now; try again")
+
+
+async def _read_refusal(errand: Errand, reply: Reply) -> tuple[str, str]:
+    body = await reply.read(MAX_ERROR_BYTES)
+    try:
+        found = msgspec.json.decode(body)
+    except NOT_JSON:
+        found = None
+    error = found.get("error") if isinstance(found, dict) else None
+    # some servers write the error's fields at the top, without an `error` around them
+    code, message = read_error(error or found or {})
+    log.warning(  # without the message, which may quote the prompt
+        "upstream_refused",
+        request_id=errand.request_id,
+        host=errand.host_id,
+        status=reply.status,
+        code=code[:64],
+    )
+    return code, message

@@ -1,0 +1,94 @@
+"""Servers attached by URL: where they are, which kind they are, and what each kind does.
+
+What is known here of a kind decides how tenants' cached prefixes are kept apart. A kind of which
+that isn't known has to be told: what can't be kept apart is never shared in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from runtime.config.kinds import Count, Number, OptionalSecret, is_http_url
+from runtime.config.tls import ClientTls
+
+Kind = Literal["openai", "vllm", "sglang", "trtllm", "llamacpp"]
+Cache = Literal["", "salted", "off", "shared-accepted"]
+
+
+class Habits(NamedTuple):
+    """What a kind of server does with the prefixes that it has cached."""
+
+    cache: Cache  # what is assumed unless the configuration says otherwise
+    salted: frozenset[str]  # the operations for which it honours `cache_salt`
+    uncached: Mapping[str, Any]  # fields that have one request reuse nothing
+
+
+BOTH = frozenset({"chat", "completion"})
+KINDS: dict[str, Habits] = {
+    "openai": Habits("", BOTH, {}),
+    "vllm": Habits("salted", BOTH, {}),
+    "sglang": Habits("salted", BOTH, {}),
+    "trtllm": Habits("salted", frozenset({"chat"}), {}),  # a plain prompt's salt is refused
+    "llamacpp": Habits("off", frozenset(), {"cache_prompt": False}),  # it ignores salts
+}
+# Each of these is the client's to say, or ours.
+OURS = ("messages", "prompt", "model", "stream", "stream_options", "n", "best_of", "echo")
+TO_SAY = (
+    'how are tenants\' cached prefixes kept apart there? Say "salted" (it honours `cache_salt`), '
+    '"off" (it reuses none), or "shared-accepted" (they aren\'t: tenants may notice each other\'s '
+    "prompts); `bulkhead backend test` shows which is true"
+)
+
+
+class AttachedServer(Struct, frozen=True, kw_only=True):
+    """One of several servers of a model. What it leaves out is as the model says."""
+
+    url: str
+    api_key_secret: OptionalSecret = ""
+    max_in_flight: Number = 0  # 0: the model's
+    weight: Count = 1
+    tls: ClientTls = ClientTls()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """It can be called."""
+        url = found.get("url")
+        if url is not None and not is_http_url(url):
+            yield "url", "expected the http(s) URL of its /v1"
+
+
+def attached_faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a model that is served by URL must say."""
+    yield from _place_faults(found.get("url", ""), found.get("servers", ()))
+    kind, cache = found.get("kind", "openai"), found.get("cache", "")
+    body = found.get("extra_body") or {}
+    if kind is not None and cache is not None:
+        yield from _cache_faults(KINDS[kind], cache, body)
+    for key in OURS:
+        if key in body:
+            yield f"extra_body.{key}", "is the client's or the gateway's to say; leave it out"
+
+
+def _place_faults(url: str | None, servers: Any) -> Iterator[tuple[str, str]]:
+    if url and servers:
+        yield "servers", "a model has a `url` or `servers`, not both"
+    elif url is not None and not servers and servers is not None and not is_http_url(url):
+        yield "url", "an attached engine needs the http(s) URL of its /v1"
+    urls = [server.url.rstrip("/") for server in servers or () if server and server.url]
+    for i, one in enumerate(urls):
+        if one in urls[:i]:
+            yield f"servers[{i}].url", "is there twice"
+
+
+def _cache_faults(
+    habits: Habits, cache: Cache, body: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    if not (cache or habits.cache):
+        yield "cache", TO_SAY
+    elif cache == "salted" and not habits.salted:
+        yield "cache", 'llama.cpp ignores salts; say "off", which is sent with each request'
+    if (cache or habits.cache) == "salted" and "cache_salt" in body:
+        yield "extra_body.cache_salt", "the gateway sends each tenant's own; leave it out"
