@@ -3,14 +3,16 @@
 1. who is calling, or 401            caller, auth
 2. what is asked, or 400             schema; a body may take long, so 1 is asked again after it
 3. which deployment, or 404          catalog
-4. an open row in the ledger         entry, ledger
+4. limits reserved, or 429           limits.admission, limits.gate
+5. an open row in the ledger         entry, ledger
    the most it can cost, held, or 429   budgets
-5. a place at an engine, or 503      relay, hosts
-6. the answer, passed on as it comes relay, sse
-7. the row settled, durable before the end of the answer leaves
+6. a place at an engine, or 503      relay, hosts
+7. the answer, passed on as it comes relay, sse
+8. the row settled, durable before the end of the answer leaves, and the limits with it
 
-Whatever happens on the way, the row is settled once (4 is left through 7), and a client that leaves
-ends the engine's work: what runs under `watched` is cancelled, and closes what it holds.
+Whatever happens on the way, row and limits are settled once (5 and 4 are left through 8), and a
+client that leaves ends the engine's work: what runs under `watched` is cancelled, and closes what
+it holds.
 """
 
 from __future__ import annotations
@@ -58,9 +60,10 @@ async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: 
         bound=bound_of(ask, deployment),
     )
     errand = Errand(ask, deployment, env.auth.domain(principal), call.id)
-    entry = Entry(env.ledger, opening, Meter(env.clock), errand)
+    grant = await env.admission.admit(call, principal, deployment, opening.bound)
+    entry = Entry(env.ledger, opening, Meter(env.clock), errand, grant)
     try:
-        async with entry, call.watched():
+        async with grant, entry, call.watched():
             call.extra |= entry.notices
             await (_stream(env, call, entry) if ask.stream else _whole(env, call, entry))
     finally:

@@ -17,7 +17,12 @@ from runtime.config.sections import TenantSettings
 ANY = "*"
 ALLOW_ORIGIN = b"access-control-allow-origin"
 EXPOSE = b"access-control-expose-headers"
-EXPOSED = b"x-request-id, retry-after, x-bulkhead-max-tokens, etag, deprecation, sunset, link"
+EXPOSED = (
+    b"x-request-id, retry-after, x-bulkhead-max-tokens, etag, deprecation, sunset, link, "
+    b"ratelimit, ratelimit-policy, "
+    b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
 MAX_AGE_S = b"600"
 MAX_NAMES_LEN = 4096
 

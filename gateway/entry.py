@@ -22,6 +22,8 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.ledger import CLIENT_CLOSED_REQUEST, Ledger
+from gateway.limits.admission import settle as settle_limits
+from gateway.limits.gate import Grant
 from gateway.meter import FINISHED, Meter
 from gateway.record import Opening, OpenRecord, Settlement
 from gateway.relay.errand import Errand
@@ -33,13 +35,16 @@ MAX_TOKENS = b"x-bulkhead-max-tokens"  # a budget allowed this answer no more to
 class Entry:
     """A request's record: opened on the way in, settled exactly once on the way out."""
 
-    def __init__(self, ledger: Ledger, opening: Opening, meter: Meter, errand: Errand) -> None:
+    def __init__(
+        self, ledger: Ledger, opening: Opening, meter: Meter, errand: Errand, grant: Grant
+    ) -> None:
         self._ledger = ledger
         self._opening = opening
         self._record: OpenRecord | None = None
         self._outcome: Outcome | None = None  # set when settling begins
         self.meter = meter
         self.errand = errand
+        self._grant = grant  # of its limits, which hear what it used when the ledger does
 
     @property
     def tenant_id(self) -> str:
@@ -119,18 +124,19 @@ class Entry:
         assert self._record is not None
         self._outcome = outcome
         usage, source = self.meter.usage(outcome)
-        return await self._ledger.settle(
-            self._record,
-            Settlement(
-                outcome=outcome,
-                usage=usage,
-                usage_source=source,
-                status_code=status,
-                finish_reason=self.meter.finish_reason,
-                host_id=self.errand.host_id,
-                first_token_at=self.meter.first_token_at,
-            ),
+        settlement = Settlement(
+            outcome=outcome,
+            usage=usage,
+            usage_source=source,
+            status_code=status,
+            finish_reason=self.meter.finish_reason,
+            host_id=self.errand.host_id,
+            first_token_at=self.meter.first_token_at,
         )
+        try:
+            return await self._ledger.settle(self._record, settlement)
+        finally:  # before the end of the answer leaves, so that the next request has room
+            await settle_limits(self._grant, settlement)
 
 
 def ending(fault: BaseException) -> tuple[Outcome, int]:

@@ -16,18 +16,21 @@ from gateway.events import EventSender
 from gateway.identity.auth import Authenticator
 from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
+from gateway.limits.admission import Admission
 from gateway.pulse import Pulse
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.relay import Relay
 from gateway.store.directory import KeyDirectory
+from runtime.config.limits import LimitSettings
 from runtime.config.route_patterns import Matches
-from runtime.config.sections import LimitSettings, ObservabilitySettings
+from runtime.config.sections import ObservabilitySettings
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
     """One gateway process's parts."""
 
+    admission: Admission
     auth: Authenticator
     catalog: Catalog
     clock: Clock

@@ -4,7 +4,8 @@ Refusal
 ├── BadRequest              the body or a field of it is wrong
 │   ├── UnknownField        a field that no client of ours may send
 │   ├── Unsupported         documented by OpenAI, but it would change the answer and we can't
-│   └── ContextTooLong      the prompt fills the model's context
+│   ├── ContextTooLong      the prompt fills the model's context
+│   └── RequestOverLimit    it may take more than a limit ever lets in
 ├── BodyTooLarge            refused before it is read whole
 ├── BodyTooSlow             its end didn't come in time
 ├── UnsupportedEncoding     a compressed body
@@ -15,12 +16,14 @@ Refusal
 ├── NotFound                no such route
 ├── ModelNotFound           unknown, or not the caller's: the two look the same
 ├── MethodNotAllowed
+├── LimitExceeded           as much as may be taken has been; it can be tried again
 ├── Unavailable             no engine can answer now
 │   ├── IntegrityAbort      a page tag differed; the request was stopped before it read the page
 │   ├── StoreDown           keys can't be checked or usage can't be recorded
 │   ├── QueueFull           as many requests wait for the model as may
 │   ├── ModelFailed         its engine fails again and again
 │   ├── GatewayBusy         too many requests at once
+│   ├── LimitsUnavailable   limits can't be counted, and may not be passed meanwhile
 │   └── Stopping            the server stopped before the answer's end
 ├── UpstreamFailed          the engine broke, or answered nonsense
 ├── UpstreamTimeout         the engine was silent too long
@@ -94,6 +97,10 @@ class ContextTooLong(BadRequest):
     """The prompt fills the model's context."""
 
 
+class RequestOverLimit(BadRequest):
+    """The request may take more tokens than one of its limits ever lets in at once."""
+
+
 class BodyTooLarge(Refusal):
     """The body is over the limit; it was not read whole."""
 
@@ -138,6 +145,10 @@ class MethodNotAllowed(Refusal):
         self.allow = allow
 
 
+class LimitExceeded(Refusal):
+    """A limit of requests, tokens or places is reached; the message names which."""
+
+
 class Unavailable(Refusal):
     """No engine can answer now."""
 
@@ -160,6 +171,10 @@ class ModelFailed(Unavailable):
 
 class GatewayBusy(Unavailable):
     """There are as many requests in this gateway as it takes at once."""
+
+
+class LimitsUnavailable(Unavailable):
+    """Limits can't be counted, and one of the request's may not be passed meanwhile."""
 
 
 class Stopping(Unavailable):
@@ -197,6 +212,7 @@ TABLE: dict[type[Refusal], Row] = {
     UnknownField: Row(400, "invalid_request_error", "unknown_parameter"),
     Unsupported: Row(400, "invalid_request_error", "unsupported_parameter"),
     ContextTooLong: Row(400, "invalid_request_error", "context_length_exceeded"),
+    RequestOverLimit: Row(400, "invalid_request_error", "request_exceeds_limit"),
     BodyTooLarge: Row(413, "invalid_request_error", "request_too_large"),
     BodyTooSlow: Row(408, "invalid_request_error", "request_too_slow"),
     UnsupportedEncoding: Row(415, "invalid_request_error", "unsupported_encoding"),
@@ -207,12 +223,14 @@ TABLE: dict[type[Refusal], Row] = {
     NotFound: Row(404, "not_found_error", "route_not_found"),
     ModelNotFound: Row(404, "not_found_error", "model_not_found"),
     MethodNotAllowed: Row(405, "invalid_request_error", "method_not_allowed"),
+    LimitExceeded: Row(429, "rate_limit_error", "rate_limit_exceeded", 1),
     Unavailable: Row(503, "server_error", "model_unavailable", 2),
     IntegrityAbort: Row(503, "server_error", "kv_integrity_abort", 1),
     StoreDown: Row(503, "server_error", "store_unavailable", 2),
     QueueFull: Row(503, "server_error", "queue_full", 5),
     ModelFailed: Row(503, "server_error", "model_failed", 60),
     GatewayBusy: Row(503, "server_error", "gateway_busy", 1),
+    LimitsUnavailable: Row(503, "server_error", "limits_unavailable", 1),
     Stopping: Row(503, "server_error", "server_stopping", 5),
     UpstreamFailed: Row(502, "server_error", "upstream_error"),
     UpstreamTimeout: Row(504, "server_error", "upstream_timeout"),

@@ -33,6 +33,10 @@ from gateway.ids import new_id
 from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
 from gateway.left_open import follow
+from gateway.limits.admission import Admission
+from gateway.limits.gate import Gate
+from gateway.limits.opened import open_gate
+from gateway.limits.rules import rules_of
 from gateway.pulse import Pulse
 from gateway.relay.attached import AttachedServers
 from gateway.relay.health import Health
@@ -65,6 +69,7 @@ class Parts:
 
     auth: Authenticator
     directory: KeyDirectory
+    gate: Gate
     events: EventSender
     hosts: HostDirectory
     placement: Placement
@@ -83,6 +88,7 @@ class Parts:
         """What requests are given under these settings. `newest`: see Env."""
         relay_settings = settings.file.relay
         return Env(
+            admission=Admission(rules_of(settings.file), self.gate, self.directory),
             auth=self.auth,
             catalog=catalog_of(
                 settings.file.models, settings.secrets, facts_of(settings), settings.folder
@@ -158,10 +164,14 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         await stack.enter_async_context(running(health.follow()))
         events = EventSender(rundir.events_socket(settings.state_dir), SYSTEM_CLOCK)
         stack.callback(events.close)
+        limits = settings.file.limits
+        password = settings.secrets.get(limits.redis.password_secret, "")
+        gate = await stack.enter_async_context(open_gate(limits, password, boot_id))
         pepper, domain_key = root.derive(PEPPER_LABEL), root.derive("domain")
         yield Parts(
             auth=Authenticator(directory, SYSTEM_CLOCK, pepper, domain_key),
             directory=directory,
+            gate=gate,
             events=events,
             hosts=hosts,
             placement=placement,

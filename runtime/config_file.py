@@ -141,6 +141,10 @@ def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
                 if isinstance(server, dict):
                     path = f"models[{i}].servers[{j}].api_key_secret"
                     _note(found, server.get("api_key_secret"), path)
+    limits = data.get("limits")
+    redis = limits.get("redis") if isinstance(limits, dict) else None
+    if isinstance(redis, dict):
+        _note(found, redis.get("password_secret"), "limits.redis.password_secret")
     return found
 
 

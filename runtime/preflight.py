@@ -1,4 +1,4 @@
-"""What can be known before a start by looking outside the file: certificates and cards.
+"""What can be known before a start by looking outside the file: certificates, cards and packages.
 
 Asked when a file is about to be used, and never of what is deployed already: a certificate that has
 expired since must not keep a process from starting again.
@@ -7,9 +7,11 @@ expired since must not keep a process from starting again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from engines.extras import how_to_install
 from runtime.config.cards import card_of
 from runtime.config.check import convert
 from runtime.config.report import Report
@@ -34,6 +36,10 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
         card, source = model.get("card", ""), model.get("source", "")
         if isinstance(card, str) and isinstance(source, str):
             card_of(card, source, folder, report, f"models[{i}].card")
+    limits = data.get("limits")
+    redis = limits.get("redis") if isinstance(limits, dict) else None
+    if isinstance(redis, dict) and redis.get("url") and not find_spec("redis"):
+        report.error("limits.redis.url", f"needs a package: {how_to_install('redis')}")
 
 
 def _tables(data: dict[str, Any]) -> Iterator[tuple[str, type[ServerTls | ClientTls], Any]]:

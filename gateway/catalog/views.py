@@ -16,7 +16,7 @@ from gateway.prices import TokenPrices, format_pico
 from gateway.schema import ENDPOINTS, supported_parameters
 from runtime.config.cards import Architecture
 from runtime.config.lifecycle import midnight
-from runtime.config.sections import LimitSettings
+from runtime.config.limits import LimitSettings
 
 Record = dict[str, Any]
 

@@ -1,4 +1,5 @@
-"""Who may call: all live keys in memory, by digest, kept fresh by looking at a version number.
+"""Who may call, and within which limits: all live keys in memory, by digest, and the rules that
+were set, kept fresh by looking at a version number.
 
 Looking costs one row four times a second; the keys are read again only when the number moved. A
 gateway that couldn't look for 5 s is blind: it must refuse, for a key may have been revoked.
@@ -19,6 +20,7 @@ import anyio
 
 from gateway.clock import Clock
 from gateway.store.errors import StoreUnavailable
+from gateway.store.limit_rules import NO_RULES, StoredRules, read_rules
 from gateway.store.reader import read_in_thread
 
 POLL_INTERVAL_S = 0.25
@@ -36,6 +38,7 @@ class Principal:
 
 Principals = Mapping[bytes, Principal]
 Version = tuple[int, int]
+Found = tuple[Version, Principals, StoredRules]
 
 
 class Stop(Protocol):
@@ -57,6 +60,7 @@ class KeyDirectory:
         self._include_demo = include_demo
         self._version: Version = (-1, -1)
         self._principals: Principals = MappingProxyType({})
+        self.limit_rules: StoredRules = NO_RULES  # another object whenever they may have changed
         self._seen_at_us: int | None = None
         self._looking = asyncio.Lock()  # an older look must not end after a newer one
         self._next: asyncio.Future[bool] | None = (
@@ -99,7 +103,7 @@ class KeyDirectory:
         self._seen_at_us = looked_at_us
         if found is None:
             return False
-        self._version, self._principals = found
+        self._version, self._principals, self.limit_rules = found
         return True
 
     async def watch(self, stop: Stop, interval_s: float = POLL_INTERVAL_S) -> None:
@@ -110,12 +114,13 @@ class KeyDirectory:
             with anyio.move_on_after(interval_s):
                 await stop.wait()
 
-    def _read_if_changed(self, db: sqlite3.Connection) -> tuple[Version, Principals] | None:
+    def _read_if_changed(self, db: sqlite3.Connection) -> Found | None:
         version = db.execute(_VERSION).fetchone()
         if version == self._version:
             return None
         rows = db.execute(_LIVE_KEYS, {"include_demo": self._include_demo})
-        return version, MappingProxyType({digest: Principal(*who) for digest, *who in rows})
+        principals = MappingProxyType({digest: Principal(*who) for digest, *who in rows})
+        return version, principals, read_rules(db)
 
 
 # Beside our own count SQLite's: a restore may bring back the same one, with other keys, but it

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from runtime.config import attached, environments, lifecycle, models, sections, tls
+from runtime.config import attached, environments, lifecycle, limits, models, sections, tls
 from runtime.config.variables import NAME
 
 REPO = Path(__file__).resolve().parents[2]
@@ -27,7 +27,9 @@ HEADINGS: dict[type[Struct], str] = {
     sections.ServerSettings: "`[server]`",
     tls.ServerTls: "`[server.tls]`",
     sections.AdminSettings: "`[admin]`",
-    sections.LimitSettings: "`[limits]`",
+    limits.LimitSettings: "`[limits]`",
+    limits.RateSettings: "`[limits.per_tenant]`",
+    limits.RedisSettings: "`[limits.redis]`",
     sections.RelaySettings: "`[relay]`",
     sections.HostSettings: "`[hosts]`",
     sections.NodeSettings: "`[node]`",
@@ -39,6 +41,7 @@ HEADINGS: dict[type[Struct], str] = {
     sections.SecretSettings: "`[secrets]`",
     sections.TenantSettings: "`[[tenants]]`",
     sections.ContractSettings: "`[[tenants.prices]]`",
+    limits.TenantRateSettings: "`[[tenants.limits]]`",
     models.ModelSettings: "`[[models]]`",
     attached.AttachedServer: "`[[models.servers]]`",
     models.PriceSettings: "`[models.price]`",

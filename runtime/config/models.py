@@ -22,6 +22,7 @@ from runtime.config.kinds import (
     Seconds,
 )
 from runtime.config.lifecycle import Lifecycle
+from runtime.config.limits import RateSettings
 from runtime.config.tls import ClientTls
 
 
@@ -58,6 +59,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     card: str = ""  # the catalog's record: a shipped one's name, or a file beside the config
     lifecycle: Lifecycle = Lifecycle()  # if it says anything, then instead of its card's
     price: PriceSettings = PriceSettings()
+    limits: RateSettings = RateSettings()  # of all tenants together
     max_waiting: Number = 512  # requests that wait for a host, or for room at one
     max_in_flight: Count = 128  # requests at one host at a time
     fallback: tuple[ModelId, ...] = ()  # models that answer, in this order, when none here can

@@ -7,15 +7,14 @@ types (`check`). `[[models]]` is in `models`; environments are in `environments`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from runtime.config import cron
 from runtime.config.environments import DEFAULT_NAME
 from runtime.config.footprint import memory_faults
 from runtime.config.kinds import (
-    MIB,
     Count,
     Currency,
     DayOrNone,
@@ -34,6 +33,7 @@ from runtime.config.kinds import (
     is_http_url,
     origin_fault,
 )
+from runtime.config.limits import LimitSettings, TenantRateSettings
 from runtime.config.models import (
     ModelSettings,
     fallback_faults,
@@ -121,15 +121,6 @@ class RemoteNodeSettings(Struct, frozen=True, kw_only=True):
             yield "tls.cert", "a remote node asks for a client certificate"
 
 
-class LimitSettings(Struct, frozen=True, kw_only=True):
-    """What one request, and all of them together, may take."""
-
-    max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * MIB)] = 4 * MIB
-    body_s: Seconds = 60.0  # for a request's body to be sent whole
-    max_requests: Count = 4096  # at once, in one gateway
-    wall_s: Seconds = 3600.0  # of one request, its waiting included
-
-
 class ObservabilitySettings(Struct, frozen=True, kw_only=True):
     """What is written down of each request."""
 
@@ -190,10 +181,11 @@ class TenantSettings(Struct, frozen=True, kw_only=True):
     name: str
     origins: tuple[Origin, ...] = ()  # of web pages that may call with its keys (CORS)
     prices: tuple[ContractSettings, ...] = ()
+    limits: tuple[TenantRateSettings, ...] = ()
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """Origins that browsers send, and one price a model."""
+        """Origins that browsers send, one price a model, and its limits once."""
         for i, origin in enumerate(found.get("origins") or ()):
             if fault := origin_fault(origin or ""):
                 yield f"origins[{i}]", fault
@@ -201,6 +193,10 @@ class TenantSettings(Struct, frozen=True, kw_only=True):
         for i, model in enumerate(models):
             if model is not None and model in models[:i]:
                 yield f"prices[{i}].model", f"{model!r} has a price already"
+        models = [one.model if one else None for one in found.get("limits") or ()]
+        for i, model in enumerate(models):
+            if model is not None and model in models[:i]:
+                yield f"limits[{i}].model", f"{model or 'all models'!r} has limits already"
 
 
 class FileSettings(Struct, frozen=True, kw_only=True):
@@ -244,16 +240,17 @@ class FileSettings(Struct, frozen=True, kw_only=True):
 def tenant_faults(
     tenants: Sequence[TenantSettings | None], models: Sequence[ModelSettings | None]
 ) -> Iterator[tuple[str, str]]:
-    """Tenants have different names, and contracts are about models there are."""
+    """Tenants have different names; contracts and limits are about models there are."""
     names = [tenant.name if tenant else None for tenant in tenants]
     known = [model.id if model else None for model in models]
     for i, (tenant, name) in enumerate(zip(tenants, names, strict=True)):
         if name is not None and name in names[:i]:
             yield f"tenants[{i}].name", f"{name!r} is used twice"
-        for j, price in enumerate((tenant.prices if tenant else ()) or ()):
-            model = getattr(price, "model", None)
-            if model is not None and model not in known and None not in known:
-                yield f"tenants[{i}].prices[{j}].model", f"there is no model {model!r}"
+        for key in ("prices", "limits"):
+            for j, table in enumerate(getattr(tenant, key, ()) or ()):
+                model = getattr(table, "model", None)
+                if model and model not in known and None not in known:
+                    yield f"tenants[{i}].{key}[{j}].model", f"there is no model {model!r}"
 
 
 def warm_faults(

@@ -15,8 +15,10 @@ from runtime.config.sections import FileSettings
 
 NAMES = ("id", "name", "url")  # what a table in a list is called by, the first that it has
 
-# A listener is opened once, and those who call the node know it by where it is.
-FIXED = ("server.host", "server.port", "admin.host", "admin.port", "node")
+# A listener is opened once, and those who call the node know it by where it is. What counts limits
+# is opened once, too: it knows what runs.
+LISTENERS = ("server.host", "server.port", "admin.host", "admin.port", "node")
+FIXED = (*LISTENERS, "limits.redis", "limits.replicas")
 TLS = ("server.tls", "admin.tls")  # its files may change; whether there is any may not
 
 

@@ -29,6 +29,8 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.ledger import Ledger
+from gateway.limits.gate import Gate, Grant
+from gateway.limits.local import LocalLimiter
 from gateway.prices import Terms, TokenPrices
 from gateway.record import Opening
 from gateway.relay.errand import Errand
@@ -85,7 +87,7 @@ class Books:
         errand = Errand(ask, deployment, "d", "req_1", "host-0-1")
         terms = Terms.of(TokenPrices("USD", 10, 1, 100))
         opening = Opening("req_1", "tn_1", "key_1", "chat", "m", "", terms, streamed=True)
-        return Entry(self.ledger, opening, meter(), errand)
+        return Entry(self.ledger, opening, meter(), errand, Grant(Gate(LocalLimiter()), "req", ()))
 
     def rows(self) -> list[dict[str, Any]]:
         with closing(open_for_reading(self.path)) as db:

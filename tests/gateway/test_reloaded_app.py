@@ -22,8 +22,9 @@ from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.hold import held
 from gateway.store.migrate import migrate
 from runtime import keyring
+from runtime.config.limits import LimitSettings
 from runtime.config.models import ModelSettings
-from runtime.config.sections import FileSettings, LimitSettings, ServerSettings
+from runtime.config.sections import FileSettings, ServerSettings
 from runtime.deploy.reload import Apply
 from runtime.host.process import HostServer
 from runtime.settings import Settings

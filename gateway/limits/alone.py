@@ -1,0 +1,44 @@
+"""Counts this process's share of limits that others let requests in under, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from gateway.limits.limit import Take
+from gateway.limits.limiter import Held, Verdict
+from gateway.limits.local import LocalLimiter
+
+
+class Alone:
+    """As Limiter has it. Each limit is shared among `replicas`, as many as there are now."""
+
+    waits = False
+
+    def __init__(self, replicas: Callable[[], int], local: LocalLimiter | None = None) -> None:
+        self._replicas = replicas
+        self._local = local or LocalLimiter()
+        self._shares: dict[str, Sequence[Take]] = {}  # what grants took, until they are settled
+
+    def __contains__(self, grant: str) -> bool:
+        return grant in self._shares
+
+    async def reserve(self, grant: str, takes: Sequence[Take]) -> Verdict:
+        """As Limiter has it."""
+        replicas = self._replicas()
+        ours = [take.share(replicas) for take in takes] if replicas > 1 else takes
+        verdict = await self._local.reserve(grant, ours)
+        if verdict.admitted:
+            self._shares[grant] = ours
+        return verdict
+
+    async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
+        """As Limiter has it, also for places that were only renewed here."""
+        await self._local.settle(grant, self._shares.pop(grant, takes), used)
+
+    async def renew(self, held: Iterable[Held]) -> None:
+        """As Limiter has it."""
+        await self._local.renew(held)
+
+    async def beat(self) -> bool:
+        """As Limiter has it: nothing is forgotten here."""
+        return False

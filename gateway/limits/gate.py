@@ -1,0 +1,137 @@
+"""The requests that were let in, until each has been settled, once, in whatever way it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any
+
+from gateway.limits.limit import Kind, Take
+from gateway.limits.limiter import LEASE_S, Held, Limiter, LimiterDown, Verdict
+
+BEAT_EVERY_S = 1.0
+
+
+class Grant:
+    """A request that was let in: what it holds until `settle`. Left unsettled, it gives all back.
+
+    Also a request without any limit has one.
+    """
+
+    __slots__ = ("_gate", "id", "is_settled", "takes")
+
+    def __init__(self, gate: Gate, id: str, takes: Sequence[Take]) -> None:
+        self._gate = gate
+        self.id = id
+        self.takes = takes
+        self.is_settled = not takes
+
+    async def __aenter__(self) -> Grant:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self.settle(0, 0)
+
+    async def settle(self, requests: int, tokens: int | None) -> None:
+        """It was so many requests, 0 or 1, and tokens; None: as many as were reserved.
+
+        Only the first time counts. Goes through even if the caller is cancelled meanwhile.
+        """
+        if self.is_settled:
+            return
+        self.is_settled = True
+        used = [_used(take, requests, tokens) for take in self.takes]
+        await self._gate.settle(self, used)
+
+    def held(self) -> list[Held]:
+        """Its places among those that run at once."""
+        takes = self.takes
+        return [Held(self.id, take) for take in takes if take.limit.kind is Kind.CONCURRENT]
+
+
+def _used(take: Take, requests: int, tokens: int | None) -> int:
+    if take.limit.kind is Kind.REQUESTS:
+        return requests
+    if take.limit.kind is Kind.TOKENS and tokens is not None:
+        return tokens
+    return take.amount
+
+
+class Gate:
+    """Lets requests in, and renews what they hold while they run."""
+
+    def __init__(self, limiter: Limiter, renew_s: float = LEASE_S / 3) -> None:
+        self._limiter = limiter
+        self._renew_s = renew_s
+        self._renewed_at = time.monotonic()
+        self._grants: dict[str, Grant] = {}
+        self._renewal: asyncio.Future[None] | None = None
+        self._settling: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        """Grants that aren't settled."""
+        return len(self._grants)
+
+    async def enter(self, id: str, takes: Sequence[Take]) -> tuple[Verdict, Grant | None]:
+        """Let one in, or don't. Raises LimiterDown."""
+        if not takes:
+            return Verdict(True, (), ()), Grant(self, id, takes)
+        verdict = await self._limiter.reserve(id, takes)
+        if not verdict.admitted:
+            return verdict, None
+        grant = self._grants[id] = Grant(self, id, takes)
+        return verdict, grant
+
+    async def settle(self, grant: Grant, used: Sequence[int]) -> None:
+        """Ends a grant, for `Grant.settle`."""
+        del self._grants[grant.id]
+        if self._limiter.waits:
+            await self._through(self._settle(grant, used))
+        else:
+            await self._settle(grant, used)
+
+    async def keep(self) -> None:
+        """Renew what is held, in time and whenever it was forgotten, again and again."""
+        while True:
+            await asyncio.sleep(min(BEAT_EVERY_S, self._renew_s))
+            await self.beat()
+
+    async def beat(self) -> None:
+        """Say that this process lives; renew what is held, if it's time or it was forgotten."""
+        forgot = await self._limiter.beat()
+        if forgot or time.monotonic() - self._renewed_at >= self._renew_s:
+            self._renewed_at = time.monotonic()
+            await self.renew()
+
+    async def renew(self) -> None:
+        """Hold all places for another lease."""
+        held = [place for grant in self._grants.values() for place in grant.held()]
+        if not held:
+            return
+        renewal = self._renewal = asyncio.get_running_loop().create_future()
+        try:
+            await self._limiter.renew(held)
+        except LimiterDown:
+            pass  # the next beat says more
+        finally:
+            self._renewal = None
+            renewal.set_result(None)
+
+    async def _settle(self, grant: Grant, used: Sequence[int]) -> None:
+        if self._renewal is not None:  # it must not come back
+            await asyncio.shield(self._renewal)
+        await self._limiter.settle(grant.id, grant.takes, used)
+
+    async def _through(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+        await asyncio.shield(task)
+
+    async def drain(self) -> None:
+        """Returns once what is being settled has been."""
+        await asyncio.gather(*self._settling, return_exceptions=True)

@@ -1,0 +1,115 @@
+"""One limit, as arithmetic on whole numbers: nothing here knows the time or keeps a state.
+
+Requests and tokens a minute are a bucket each, kept as GCRA (the generic cell rate algorithm) has
+it: one time at which it will be full again. Its *level* is how far off that is, in microseconds;
+what a request takes has a *cost* in the same unit, and it may come if level + cost <= `most`. Of
+what runs at once the level is their number, and a cost is 1. So one rule is all that a limiter has
+to know, and it needs no division: that is done here, in integers of any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+MINUTE_US = 60_000_000
+CEILING_US = 365 * 24 * 60 * MINUTE_US  # as much as a bucket ever owes; below 2^53 with the time
+BURST_LEAST = 10  # requests at once, whatever a sixth of the limit is
+
+
+class Kind(Enum):
+    """What is counted."""
+
+    REQUESTS = "rpm"
+    TOKENS = "tpm"
+    CONCURRENT = "concurrent"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many a minute, or at once. `key` says of whom, `scope` as a client is told it."""
+
+    key: str
+    kind: Kind
+    number: int
+    scope: str = "key"  # "key", "project", "tenant" or "model"
+    model: str = ""  # "": all of them together
+    fails_closed: bool = False  # without its shared count nothing is admitted
+
+    def cost(self, amount: int) -> int:
+        """Of so many: microseconds of this limit's time, rounded up, or places."""
+        if self.kind is Kind.CONCURRENT:
+            return amount
+        return -(-amount * MINUTE_US // self.number)
+
+    @property
+    def burst(self) -> int:
+        """The most that may come at once after silence.
+
+        A request may need a minute's tokens, so that is what a bucket of tokens holds. Requests are
+        one each: theirs is ten seconds' worth, so that no minute has many more than the limit.
+        """
+        if self.kind is not Kind.REQUESTS:
+            return self.number
+        return min(self.number, max(BURST_LEAST, self.number // 6))
+
+    @property
+    def most(self) -> int:
+        """The level that isn't passed."""
+        if self.kind is Kind.REQUESTS:
+            return self.burst * self.cost(1)
+        return self.cost(self.number)
+
+    def left(self, level: int) -> int:
+        """How many may still come at this level."""
+        room = max(self.most - level, 0)
+        if self.kind is Kind.CONCURRENT:
+            return room
+        if self.kind is Kind.REQUESTS:
+            return room // self.cost(1)
+        return room * self.number // MINUTE_US
+
+    def share(self, replicas: int) -> Limit:
+        """What each of so many processes may let in by itself: one at least."""
+        return replace(self, number=max(self.number // replicas, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """What one request wants of one limit."""
+
+    limit: Limit
+    amount: int
+
+    @property
+    def cost(self) -> int:
+        """As `Limit.cost`."""
+        return self.limit.cost(self.amount)
+
+    @property
+    def can_ever_be(self) -> bool:
+        """Whether waiting could help."""
+        return self.amount <= self.limit.burst
+
+    def change(self, used: int) -> int:
+        """From what was reserved to what was used: negative is given back."""
+        return self.limit.cost(used) - self.cost
+
+    def share(self, replicas: int) -> Take:
+        """Of a process's share. Who wants more than all of it takes all, and owes the rest."""
+        limit = self.limit.share(replicas)
+        return Take(limit, min(self.amount, limit.burst))
+
+
+def wait_us(take: Take, level: int) -> int:
+    """Until it fits, if nobody else comes; 0 or less: it does.
+
+    Nobody knows when a place gets free: 1.
+    """
+    over = level + take.cost - take.limit.most
+    return min(over, 1) if take.limit.kind is Kind.CONCURRENT else over
+
+
+def changed(level: int, change: int) -> int:
+    """A level after a change: never below empty, nor above what can be kept."""
+    return min(max(level + change, 0), CEILING_US)

@@ -1,0 +1,46 @@
+"""A process's gate, opened: what counts behind it is the config's choice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from gateway.limits.alone import Alone
+from gateway.limits.gate import Gate
+from gateway.limits.limiter import Limiter
+from runtime.config.limits import LimitSettings
+
+
+@asynccontextmanager
+async def open_gate(settings: LimitSettings, password: str, process: str) -> AsyncIterator[Gate]:
+    """Lets requests in, and renews what they hold. `process` is a name that no other has."""
+    async with AsyncExitStack() as stack:
+        gate = Gate(await _limiter(stack, settings, password, process))
+        await gate.beat()
+        keeping = asyncio.create_task(gate.keep())
+        try:
+            yield gate
+        finally:
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
+            await gate.drain()
+
+
+async def _limiter(
+    stack: AsyncExitStack, settings: LimitSettings, password: str, process: str
+) -> Limiter:
+    def replicas() -> int:
+        return settings.replicas
+
+    url, name, timeout_s = settings.redis.url, settings.redis.name, settings.redis.timeout_s
+    if not url:
+        return Alone(replicas)
+    # An extra, so it's loaded only by who uses it; preflight has said so if it isn't there.
+    from gateway.limits.fallback import Fallback
+    from gateway.limits.redis_limiter import RedisLimiter, connect
+
+    redis = connect(url, password, timeout_s)
+    stack.push_async_callback(redis.aclose)
+    return Fallback(RedisLimiter(redis, name, timeout_s), process, replicas)

@@ -1,0 +1,118 @@
+"""Counts in Redis or Valkey, for several processes: one call of one script is one step.
+
+All keys have one hash tag, so that a cluster keeps them together: a request is counted under limits
+of its key, its tenant and its model, which must be one step. Redis' own clock is the only one.
+
+This module needs the extra `redis`: it is imported by whoever is told a URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from gateway.limits.limit import Kind, Take
+from gateway.limits.limiter import LEASE_S, Held, LimiterDown, Verdict
+
+SCRIPT = (resources.files("gateway.limits") / "limiter.lua").read_text("utf-8")
+BEAT_US = 5_000_000  # who hasn't been heard of for so long isn't counted as a process any more
+AT_ONCE = 500  # places renewed by one call, which nobody else's may interrupt
+
+Line = tuple[str, str, int, int, str]  # key, kind, cost or change, most, grant
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Whether Redis still knew of this process, and how many it knows."""
+
+    known: bool
+    replicas: int
+
+
+class RedisLimiter:
+    """As Limiter has it. A call that takes longer than `timeout_s` raises LimiterDown."""
+
+    waits = True
+    script = SCRIPT
+
+    def __init__(
+        self, redis: Redis, name: str, timeout_s: float, lease_us: int = int(LEASE_S * 1e6)
+    ) -> None:
+        self._redis = redis
+        self._sha = hashlib.sha1(self.script.encode(), usedforsecurity=False).hexdigest()
+        self._tag = f"{{{name}}}:"
+        self._timeout_s = timeout_s
+        self._lease_us = lease_us
+
+    async def reserve(self, grant: str, takes: Sequence[Take]) -> Verdict:
+        """As Limiter has it."""
+        lines = [_line(grant, take, take.cost) for take in takes]
+        admitted, *levels = await self._call("reserve", lines, self._lease_us)
+        return Verdict(bool(admitted), takes, tuple(levels))
+
+    async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
+        """As Limiter has it."""
+        changes = zip(takes, used, strict=True)
+        lines = [_line(grant, take, take.change(amount)) for take, amount in changes]
+        # What doesn't change needs no call; a bucket that empties meanwhile expires by itself.
+        if lines := [line for line in lines if line[1] == "lease" or line[2]]:
+            await self._call("settle", lines, self._lease_us)
+
+    async def renew(self, held: Iterable[Held]) -> None:
+        """As Limiter has it."""
+        lines = [_line(place.grant, place.take, 1) for place in held]
+        for start in range(0, len(lines), AT_ONCE):
+            await self._call("renew", lines[start : start + AT_ONCE], self._lease_us)
+
+    async def beat(self, process: str) -> Beat:
+        """Say that a process lives. Raises LimiterDown."""
+        known, replicas = await self._call("beat", [("processes", "lease", 1, 0, process)], BEAT_US)
+        return Beat(bool(known), replicas)
+
+    async def _call(self, what: str, lines: Sequence[Line], lease_us: int) -> list[int]:
+        keys = [self._tag + line[0] for line in lines]
+        arguments = [value for line in lines for value in line[1:]]
+        told: tuple[Any, ...] = (len(keys), *keys, what, lease_us, *arguments)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                try:
+                    found: list[int] = await self._redis.evalsha(self._sha, *told)
+                except NoScriptError:  # it was flushed, or another one took over: nothing has run
+                    found = await self._redis.eval(self.script, *told)
+                return found
+        except TimeoutError:
+            raise LimiterDown(f"no answer within {self._timeout_s:g} s") from None
+        except (RedisError, OSError) as fault:
+            raise LimiterDown(str(fault) or type(fault).__name__) from None
+
+
+def _line(grant: str, take: Take, amount: int) -> Line:
+    limit = take.limit
+    kind = "lease" if limit.kind is Kind.CONCURRENT else "rate"
+    return (limit.key, kind, amount, limit.most, grant)
+
+
+def connect(url: str, password: str = "", timeout_s: float = 0.25, connections: int = 64) -> Redis:
+    """A client of the server at `url`, which connects when it's needed. Raises ValueError.
+
+    Nothing is sent twice: a call that failed may have been counted.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url,
+        **({"password": password} if password else {}),
+        max_connections=connections,
+        timeout=timeout_s,  # for a connection to be free
+        socket_connect_timeout=timeout_s,
+        socket_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+    )
+    return Redis.from_pool(pool)
