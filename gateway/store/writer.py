@@ -3,6 +3,9 @@
 A commit costs one wait for the disk, shared by up to `MAX_BATCH` jobs. Each job runs inside its own
 savepoint, so one that fails takes back its own changes and nobody else's. An awaited job is durable
 when its result arrives.
+
+Jobs of one turn of an event loop are handed over together, at its end: waking the thread for each
+would cost more than the job, and the two would fight for the interpreter.
 """
 
 from __future__ import annotations
@@ -64,7 +67,9 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._queue: SimpleQueue[_Item | None] = SimpleQueue()  # None: closed, nothing follows
+        self._queue: SimpleQueue[list[_Item] | None] = SimpleQueue()  # None: nothing follows
+        self._gathered: list[_Item] = []  # to be handed over at the end of a loop's turn
+        self._left: list[_Item] = []  # handed over, and too many for one batch
         self._lock = Lock()
         self._is_open = False
         self._thread = Thread(target=self._main, name="store-writer", daemon=True)
@@ -97,6 +102,8 @@ class Writer:
             if not self._is_open:
                 return
             self._is_open = False
+            self._queue.put(self._gathered)
+            self._gathered = []
             self._queue.put(None)
         self._thread.join()
 
@@ -104,7 +111,19 @@ class Writer:
         with self._lock:  # nothing may follow the None of close()
             if not self._is_open:
                 raise StoreUnavailable("The store's writer is not running.")
-            self._queue.put(item)
+            self._gathered.append(item)
+            if len(self._gathered) > 1:
+                return  # it is due already
+        try:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        except RuntimeError:  # no loop runs in this thread
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            gathered, self._gathered = self._gathered, []
+            if gathered:
+                self._queue.put(gathered)
 
     def _main(self) -> None:
         while batch := self._next_batch():
@@ -113,20 +132,18 @@ class Writer:
         self._disconnect()
 
     def _next_batch(self) -> list[_Item]:
-        """Wait for a job and take all that have gathered; empty when closed and drained."""
-        batch: list[_Item] = []
-        item = self._queue.get()
-        while item is not None:
-            batch.append(item)
-            if len(batch) == MAX_BATCH:
-                return batch
-            try:
-                item = self._queue.get_nowait()
-            except Empty:
-                return batch
-        if batch:
-            self._queue.put(None)  # seen too early: first this batch, then the end
-        return batch
+        """Wait for jobs and take all that have gathered; empty when closed and drained."""
+        batch, self._left = self._left, []
+        with suppress(Empty):
+            while len(batch) < MAX_BATCH:
+                more = self._queue.get(block=not batch)
+                if more is None:
+                    if batch:
+                        self._queue.put(None)  # seen too early: first this batch, then the end
+                    break
+                batch += more
+        self._left = batch[MAX_BATCH:]
+        return batch[:MAX_BATCH]
 
     def _commit(self, batch: list[_Item]) -> None:
         if not batch:
