@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
 from gateway.identity import keys
 from gateway.identity.tenants import TenantExists, create_key, create_tenant
+from gateway.store.sql import Connection
 from runtime.keyring import write_once
 
 NAME = "demo"
 
 
-def demo_key(db: sqlite3.Connection, state_dir: Path, pepper: bytes) -> str:
+def demo_key(db: Connection, state_dir: Path, pepper: bytes) -> str:
     """The demo tenant's key: the same on every start, made again if its row or its file is gone."""
     path = state_dir / "demo-key"
     if path.exists():
@@ -30,6 +30,6 @@ def demo_key(db: sqlite3.Connection, state_dir: Path, pepper: bytes) -> str:
     return write_once(path, secret)
 
 
-def _is_live(db: sqlite3.Connection, digest: bytes) -> bool:
-    query = "SELECT 1 FROM api_key WHERE digest = ? AND revoked_at IS NULL"
-    return db.execute(query, (digest,)).fetchone() is not None
+def _is_live(db: Connection, digest: bytes) -> bool:
+    query = "SELECT 1 FROM api_key WHERE digest = :digest AND revoked_at IS NULL"
+    return db.execute(query, {"digest": digest}).fetchone() is not None

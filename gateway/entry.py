@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from types import TracebackType
 
 from gateway.asgi import ClientGone
@@ -27,7 +26,7 @@ from gateway.limits.gate import Grant
 from gateway.meter import FINISHED, Meter
 from gateway.record import Opening, OpenRecord, Settlement
 from gateway.relay.errand import Errand
-from gateway.store.errors import StoreUnavailable
+from gateway.store.errors import ReferenceViolated, StoreUnavailable
 
 MAX_TOKENS = b"x-bulkhead-max-tokens"  # a budget allowed this answer no more tokens
 
@@ -58,9 +57,7 @@ class Entry:
             raise StoreDown(
                 "usage can't be recorded just now, so nothing is served; try again"
             ) from None
-        except sqlite3.IntegrityError as fault:  # the store was restored since the key was checked
-            if fault.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
-                raise
+        except ReferenceViolated:  # the store was restored since the key was checked
             raise Unauthorized("the API key is not valid any more; ask for another one") from None
         except OverBudget as fault:
             raise over_budget(fault) from None

@@ -8,7 +8,6 @@ the store can be written to again, what could not be settled: on a full disk, sa
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,6 +30,7 @@ from gateway.record import (
 )
 from gateway.store.errors import StoreUnavailable
 from gateway.store.records import close, insert_open, orphan, orphan_of
+from gateway.store.sql import Connection
 from gateway.store.writer import Job, Writer
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; it's only written down
@@ -63,9 +63,9 @@ class Ledger:
     async def open(self, opening: Opening) -> OpenRecord:
         """Enter a request; durable when this returns.
 
-        Waits while the store is being restored. Raises sqlite3.IntegrityError if the request id was
-        entered before, or if the store doesn't have the tenant or the key; OverBudget or
-        OtherCurrency if it doesn't fit into a budget.
+        Waits while the store is being restored. Raises UniqueViolated if the request id was
+        entered before, ReferenceViolated if the store doesn't have the tenant or the key;
+        OverBudget or OtherCurrency if it doesn't fit into a budget.
         """
         record_id = new_id("ur")
         await self._door.enter(record_id)
@@ -155,7 +155,7 @@ class Ledger:
         }
         rollup = rollup_of(record) if billable else None
 
-        def job(db: sqlite3.Connection) -> bool:
+        def job(db: Connection) -> bool:
             now_us = self._clock.now_us()
             budgets = close(db, values | {"settled_at": now_us}, billed, rollup)
             if budgets:
@@ -168,7 +168,7 @@ class Ledger:
 def _opening_job(record: OpenRecord, boot_id: str) -> Job[tuple[int, int | None]]:
     opening, values = record.opening, opened_values(record, boot_id)
 
-    def job(db: sqlite3.Connection) -> tuple[int, int | None]:
+    def job(db: Connection) -> tuple[int, int | None]:
         charge_at, has_budgets = insert_open(db, values)
         if not has_budgets:
             return charge_at, None

@@ -6,11 +6,11 @@ or is another one in the environment: that must be told, and not be made up for 
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 from gateway.store.connection import DATABASE
 from gateway.store.reader import read
+from gateway.store.sql import Connection
 from runtime import keyring
 from runtime.keyring import Keyring
 
@@ -41,7 +41,7 @@ def refuse_if_lost(state_dir: Path, root_secret: str) -> None:
         )
 
 
-def _num_live_keys(db: sqlite3.Connection) -> int:
+def _num_live_keys(db: Connection) -> int:
     """Without the demo tenant's, which is made again."""
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'api_key'").fetchone() is None:
         return 0
@@ -51,5 +51,5 @@ def _num_live_keys(db: sqlite3.Connection) -> int:
 
 _LIVE_KEYS = """
 SELECT count(*) FROM api_key JOIN tenant ON tenant.id = api_key.tenant_id
-WHERE api_key.revoked_at IS NULL AND NOT tenant.is_demo
+WHERE api_key.revoked_at IS NULL AND tenant.is_demo = 0
 """

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import datetime
 import re
-import sqlite3
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from gateway.admin.problems import BadParameter, StoreUnreachable
 from gateway.admin.query import Pairs, single
+from gateway.store.address import Database
 from gateway.store.errors import StoreError
 from gateway.store.reader import read_in_thread
+from gateway.store.sql import Connection, dicts
 
 MAX_LIMIT = 100
 RECORD = r"ur_[0-9A-Z]{1,32}"
 NEWEST = "~"  # sorts after every id
 
 
-async def requests(database: Path, after: str, limit: int) -> dict[str, Any]:
+async def requests(database: Database, after: str, limit: int) -> dict[str, Any]:
     """A page of requests, the newest first: those before the record `after`."""
 
-    def query(db: sqlite3.Connection) -> list[dict[str, Any]]:
-        db.row_factory = sqlite3.Row
+    def query(db: Connection) -> list[dict[str, Any]]:
         rows = db.execute(_REQUESTS, {"after": after, "limit": limit + 1})
-        return [_request(dict(row)) for row in rows]
+        return [_request(row) for row in dicts(rows)]
 
     found = await _read(database, query)
     return _page(found[:limit], has_more=len(found) > limit)
 
 
-async def tenants(database: Path) -> dict[str, Any]:
+async def tenants(database: Database) -> dict[str, Any]:
     """All tenants, by name, with how many live keys each has."""
 
-    def query(db: sqlite3.Connection) -> list[dict[str, Any]]:
+    def query(db: Connection) -> list[dict[str, Any]]:
         return [
             {
                 "id": id_,
@@ -72,7 +71,7 @@ def moment(us: int | None) -> str | None:
 
 
 async def _read(
-    database: Path, query: Callable[[sqlite3.Connection], list[dict[str, Any]]]
+    database: Database, query: Callable[[Connection], list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     try:
         return await read_in_thread(database, query)

@@ -6,14 +6,13 @@ raised, too, when a request is refused for what was spent: spending itself stops
 
 from __future__ import annotations
 
-import sqlite3
-
 from gateway.budgets.rows import Account
+from gateway.store.sql import Connection
 
 ALL_OF_IT = 100
 
 
-def raise_reached(db: sqlite3.Connection, account: Account, spent_nano: int, now_us: int) -> None:
+def raise_reached(db: Connection, account: Account, spent_nano: int, now_us: int) -> None:
     """Raise what the account has reached by spending so much more."""
     budget, before = account.budget, account.spent_nano
     for percent in budget.alerts:
@@ -22,13 +21,13 @@ def raise_reached(db: sqlite3.Connection, account: Account, spent_nano: int, now
             raise_alert(db, account.key, percent, now_us)
 
 
-def raise_exhausted(db: sqlite3.Connection, account: Account, now_us: int) -> None:
+def raise_exhausted(db: Connection, account: Account, now_us: int) -> None:
     """Raise the alert that all is spent, if the budget has it."""
     if ALL_OF_IT in account.budget.alerts:
         raise_alert(db, account.key, ALL_OF_IT, now_us)
 
 
-def raise_alert(db: sqlite3.Connection, window: tuple[str, int], percent: int, now_us: int) -> None:
+def raise_alert(db: Connection, window: tuple[str, int], percent: int, now_us: int) -> None:
     """Raise an alert; nothing happens if the window has had it."""
     budget_id, starts_at = window
     values = {"budget_id": budget_id, "starts_at": starts_at, "percent": percent, "now": now_us}

@@ -6,7 +6,6 @@ Each function runs inside a transaction, or a snapshot, of the caller's.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +24,7 @@ from gateway.budgets.rows import (
 from gateway.budgets.spending import spent_in
 from gateway.budgets.windows import KINDS, Kind, window_at
 from gateway.ids import new_id
+from gateway.store.sql import Connection
 
 DEFAULT_ALERTS = (50, 80, 100)
 MAX_ALERTS = 10
@@ -62,7 +62,7 @@ class Plan:
     alerts: tuple[int, ...] = DEFAULT_ALERTS
 
 
-def create(db: sqlite3.Connection, plan: Plan, now_us: int) -> Account:
+def create(db: Connection, plan: Plan, now_us: int) -> Account:
     """Make a budget, in force at once for the requests that come after.
 
     What the running day or month has seen already counts; a total counts from now on. Raises
@@ -91,7 +91,7 @@ def create(db: sqlite3.Connection, plan: Plan, now_us: int) -> Account:
     return account
 
 
-def archive(db: sqlite3.Connection, budget_id: str, now_us: int) -> Account:
+def archive(db: Connection, budget_id: str, now_us: int) -> Account:
     """End a budget; ending it again changes nothing. Raises NoSuchBudget.
 
     Requests that run settle in it still; those that come after are not held to it.
@@ -100,7 +100,7 @@ def archive(db: sqlite3.Connection, budget_id: str, now_us: int) -> Account:
     return show(db, budget_id, now_us)
 
 
-def show(db: sqlite3.Connection, budget_id: str, now_us: int) -> Account:
+def show(db: Connection, budget_id: str, now_us: int) -> Account:
     """A budget in the window that runs now, archived or not. Raises NoSuchBudget."""
     rows = db.execute(f"{_ACCOUNTS} WHERE b.id = :id", {"id": budget_id, "now": now_us}).fetchall()
     if not rows:
@@ -109,7 +109,7 @@ def show(db: sqlite3.Connection, budget_id: str, now_us: int) -> Account:
 
 
 def listed(
-    db: sqlite3.Connection, now_us: int, *, tenant_id: str | None = None, archived: bool = False
+    db: Connection, now_us: int, *, tenant_id: str | None = None, archived: bool = False
 ) -> list[Account]:
     """All budgets, or a tenant's, oldest first, each in the window that runs now."""
     values = {"now": now_us, "tenant_id": tenant_id or "", "archived": int(archived)}
@@ -117,7 +117,7 @@ def listed(
     return [_account_at(db, row, now_us) for row in rows]
 
 
-def raised(db: sqlite3.Connection, account: Account) -> list[tuple[int, int, int | None]]:
+def raised(db: Connection, account: Account) -> list[tuple[int, int, int | None]]:
     """The alerts of an account's window: percent, when it was raised, when it was sent."""
     budget_id, starts_at = account.key
     values = {"budget_id": budget_id, "starts_at": starts_at}
@@ -126,7 +126,7 @@ def raised(db: sqlite3.Connection, account: Account) -> list[tuple[int, int, int
 
 
 def scope_of(
-    db: sqlite3.Connection, tenant_id: str, project: str | None, key_id: str | None
+    db: Connection, tenant_id: str, project: str | None, key_id: str | None
 ) -> tuple[ScopeKind, str]:
     """What a budget is of: a project by its name or id, a key by its id, or else the tenant.
 
@@ -143,7 +143,7 @@ def scope_of(
 
 
 def applying(
-    db: sqlite3.Connection, now_us: int, tenant_id: str, scope_ids: Sequence[str | None]
+    db: Connection, now_us: int, tenant_id: str, scope_ids: Sequence[str | None]
 ) -> list[Account]:
     """The budgets that a caller's requests count in: its tenant's, its project's, its key's."""
     own = listed(db, now_us, tenant_id=tenant_id)
@@ -164,7 +164,7 @@ def check(plan: Plan) -> None:
         raise InvalidBudget(f"Alerts are at most {MAX_ALERTS} percentages from 1 to {MAX_PERCENT}.")
 
 
-def _zone_of_scope(db: sqlite3.Connection, budget: Budget) -> str:
+def _zone_of_scope(db: Connection, budget: Budget) -> str:
     """The time zone of the tenant, whose the scope is. Raises NoSuchScope."""
     values = {"tenant_id": budget.tenant_id, "scope_id": budget.scope_id}
     row = db.execute(_ZONE[budget.scope_kind], values).fetchone()
@@ -176,7 +176,7 @@ def _zone_of_scope(db: sqlite3.Connection, budget: Budget) -> str:
     return zone
 
 
-def _account_at(db: sqlite3.Connection, row: Sequence[object], now_us: int) -> Account:
+def _account_at(db: Connection, row: Sequence[object], now_us: int) -> Account:
     """Its window may have no row yet: then nothing was spent in it."""
     found = account_of(row)
     if found is not None:

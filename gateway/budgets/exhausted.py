@@ -5,13 +5,13 @@ A refused request leaves nothing in the store, so this is a transaction of its o
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import suppress
 
 from gateway.budgets.alerts import raise_exhausted
 from gateway.budgets.holds import OverBudget
 from gateway.budgets.rows import Account, insert_window
 from gateway.store.errors import StoreUnavailable
+from gateway.store.sql import Connection
 from gateway.store.writer import Writer
 
 
@@ -35,6 +35,6 @@ class Exhausted:
             self._writer.post(lambda db: _raise(db, account, fault.at_us))
 
 
-def _raise(db: sqlite3.Connection, account: Account, now_us: int) -> None:
+def _raise(db: Connection, account: Account, now_us: int) -> None:
     insert_window(db, account)  # its row may have been the refused request's
     raise_exhausted(db, account, now_us)

@@ -7,7 +7,6 @@ when; and what a window has spent is the sum of its records' amounts, each round
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from gateway.budgets.alerts import raise_reached
 from gateway.budgets.bounds import LEAST_OUTPUT, Bound, most_pico, nano_of, output_within
 from gateway.budgets.rows import Account, Budget, accounts_of
 from gateway.prices import TokenPrices
+from gateway.store.sql import Connection
 
 Holds = Counter[tuple[str, int]]  # nano by window
 
@@ -47,7 +47,7 @@ class OtherCurrency(Exception):
 
 
 def hold(
-    db: sqlite3.Connection, record_id: str, opened_at: int, prices: TokenPrices, bound: Bound
+    db: Connection, record_id: str, opened_at: int, prices: TokenPrices, bound: Bound
 ) -> int | None:
     """Hold the most that an open record can cost in all its budgets, or in none.
 
@@ -71,9 +71,7 @@ def hold(
     return cut
 
 
-def spend(
-    db: sqlite3.Connection, record_id: str, currency: str, amount_pico: int, now_us: int
-) -> None:
+def spend(db: Connection, record_id: str, currency: str, amount_pico: int, now_us: int) -> None:
     """A record was closed: its holds go, and what it is billed is spent in each of its budgets."""
     held = _taken(db, _TAKE_OF_RECORD, {"record_id": record_id})
     spent = nano_of(amount_pico)
@@ -85,7 +83,7 @@ def spend(
         raise_reached(db, account, spent, now_us)
 
 
-def unheld(db: sqlite3.Connection, closed: int) -> int:
+def unheld(db: Connection, closed: int) -> int:
     """So many records were closed unbilled at once: their holds go. Returns that number."""
     if closed:
         _book(db, _taken(db, _TAKE_OF_CLOSED, {}), set(), 0)
@@ -102,7 +100,7 @@ def _cut(account: Account, opened_at: int, prices: TokenPrices, bound: Bound) ->
     return fits
 
 
-def _is_held(db: sqlite3.Connection, account: Account, record_id: str, nano: int) -> bool:
+def _is_held(db: Connection, account: Account, record_id: str, nano: int) -> bool:
     """Whether it fits was looked at before; that it does is the statement's own condition."""
     budget_id, starts_at = account.key
     window = {"budget_id": budget_id, "starts_at": starts_at, "nano": nano}
@@ -112,14 +110,14 @@ def _is_held(db: sqlite3.Connection, account: Account, record_id: str, nano: int
     return True
 
 
-def _taken(db: sqlite3.Connection, statement: str, values: dict[str, object]) -> Holds:
+def _taken(db: Connection, statement: str, values: dict[str, object]) -> Holds:
     holds: Holds = Counter()
     for budget_id, starts_at, nano in db.execute(statement, values).fetchall():
         holds[budget_id, starts_at] += nano
     return holds
 
 
-def _book(db: sqlite3.Connection, held: Holds, spending: set[tuple[str, int]], spent: int) -> None:
+def _book(db: Connection, held: Holds, spending: set[tuple[str, int]], spent: int) -> None:
     for budget_id, starts_at in sorted(held.keys() | spending):
         key = (budget_id, starts_at)
         values = {

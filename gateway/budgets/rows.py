@@ -8,7 +8,6 @@ record that falls into it.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from gateway.budgets.windows import Kind, NoSuchZone, Window, window_at, zone_of
+from gateway.store.sql import Connection
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ class Account:
         return self.budget.id, self.window.starts_at
 
 
-def accounts_of(db: sqlite3.Connection, record_id: str) -> list[Account]:
+def accounts_of(db: Connection, record_id: str) -> list[Account]:
     """Those that a record counts in, in the order of their ids; their windows begin if need be."""
     found = []
     for charge_at, *row in db.execute(_OF_RECORD, {"record_id": record_id}).fetchall():
@@ -70,7 +70,7 @@ def accounts_of(db: sqlite3.Connection, record_id: str) -> list[Account]:
     return found
 
 
-def begin(db: sqlite3.Connection, budget: Budget, zone: ZoneInfo, at: int) -> Account | None:
+def begin(db: Connection, budget: Budget, zone: ZoneInfo, at: int) -> Account | None:
     """Begin the window that `at` is in. None: it's before the budget's first one."""
     window = window_between(db, budget, zone, at)
     if window is None:
@@ -79,9 +79,7 @@ def begin(db: sqlite3.Connection, budget: Budget, zone: ZoneInfo, at: int) -> Ac
     return Account(budget, window)
 
 
-def window_between(
-    db: sqlite3.Connection, budget: Budget, zone: ZoneInfo, at: int
-) -> Window | None:
+def window_between(db: Connection, budget: Budget, zone: ZoneInfo, at: int) -> Window | None:
     """The window at a moment that no row has: it fills the gap between those before and after.
 
     So windows never overlap: one that begins after the tenant's zone was changed starts where the
@@ -96,7 +94,7 @@ def window_between(
     return Window(max(window.starts_at, ended), ends)
 
 
-def insert_window(db: sqlite3.Connection, account: Account) -> None:
+def insert_window(db: Connection, account: Account) -> None:
     """Make a window's row."""
     db.execute(
         _BEGIN,

@@ -6,11 +6,11 @@ don't count: a budget bounds what requests spend, and a credit makes no room for
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from typing import Literal
 
 from gateway.budgets.rows import Account
+from gateway.store.sql import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Difference:
     found_nano: int
 
 
-def spent_in(db: sqlite3.Connection, account: Account) -> int:
+def spent_in(db: Connection, account: Account) -> int:
     """What the records of a window that has no row yet have spent."""
     budget, window = account.budget, account.window
     values = {
@@ -38,7 +38,7 @@ def spent_in(db: sqlite3.Connection, account: Account) -> int:
     return int(db.execute(_SPENT, values).fetchone()[0])
 
 
-def differences(db: sqlite3.Connection) -> list[Difference]:
+def differences(db: Connection) -> list[Difference]:
     """Windows whose sums don't agree with the ledger, and holds that outlived their record."""
     return [
         Difference(budget_id, starts_at, what, int(told), int(found))

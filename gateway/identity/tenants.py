@@ -6,14 +6,15 @@ finds out by itself, through its `KeyDirectory`.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-import sqlite3
 from dataclasses import dataclass
 
 from gateway.clock import SYSTEM_CLOCK, Clock
 from gateway.identity import keys
 from gateway.ids import new_id
 from gateway.store.connection import transaction
+from gateway.store.sql import Connection
 
 _TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MAX_KEY_NAME_LEN = 64
@@ -61,7 +62,7 @@ class NoSuchKey(TenantError):
 
 
 def create_tenant(
-    db: sqlite3.Connection, name: str, *, is_demo: bool = False, clock: Clock = SYSTEM_CLOCK
+    db: Connection, name: str, *, is_demo: bool = False, clock: Clock = SYSTEM_CLOCK
 ) -> Tenant:
     """Add a tenant. Raises InvalidName or TenantExists."""
     if not _TENANT_NAME.fullmatch(name):
@@ -71,23 +72,24 @@ def create_tenant(
         )
     tenant = Tenant(new_id("tn"), name, is_demo)
     with transaction(db):
-        if db.execute("SELECT 1 FROM tenant WHERE name = ?", (name,)).fetchone():
+        if db.execute("SELECT 1 FROM tenant WHERE name = :name", {"name": name}).fetchone():
             raise TenantExists(f"The tenant {name!r} exists already: choose another name.")
         db.execute(
-            "INSERT INTO tenant (id, name, is_demo, created_at) VALUES (?, ?, ?, ?)",
-            (tenant.id, tenant.name, tenant.is_demo, clock.now_us()),
+            "INSERT INTO tenant (id, name, is_demo, created_at)"
+            " VALUES (:id, :name, :is_demo, :created_at)",
+            dataclasses.asdict(tenant) | {"created_at": clock.now_us()},
         )
     return tenant
 
 
-def list_tenants(db: sqlite3.Connection) -> list[Tenant]:
+def list_tenants(db: Connection) -> list[Tenant]:
     """All tenants, by name."""
     rows = db.execute("SELECT id, name, is_demo FROM tenant ORDER BY name")
     return [Tenant(id_, name, bool(is_demo)) for id_, name, is_demo in rows]
 
 
 def create_key(
-    db: sqlite3.Connection,
+    db: Connection,
     tenant: str,
     name: str,
     pepper: bytes,
@@ -112,35 +114,35 @@ def create_key(
         )
         db.execute(
             "INSERT INTO api_key (id, tenant_id, digest, hint, name, created_at)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (key.id, key.tenant_id, keys.digest(pepper, secret), key.hint, name, key.created_at),
+            " VALUES (:id, :tenant_id, :digest, :hint, :name, :created_at)",
+            dataclasses.asdict(key) | {"digest": keys.digest(pepper, secret)},
         )
     return key, secret
 
 
-def list_keys(db: sqlite3.Connection, tenant: str) -> list[Key]:
+def list_keys(db: Connection, tenant: str) -> list[Key]:
     """The keys of the tenant of this name, oldest first, revoked ones too. Raises NoSuchTenant."""
     rows = db.execute(
-        f"SELECT {_KEY_COLUMNS} FROM api_key WHERE tenant_id = ? ORDER BY created_at, id",  # noqa: S608
-        (tenant_id_of(db, tenant),),
+        f"SELECT {_KEY_COLUMNS} FROM api_key WHERE tenant_id = :id ORDER BY created_at, id",  # noqa: S608
+        {"id": tenant_id_of(db, tenant)},
     )
     return [Key(*row) for row in rows]
 
 
-def revoke_key(db: sqlite3.Connection, key_id: str, *, clock: Clock = SYSTEM_CLOCK) -> Key:
+def revoke_key(db: Connection, key_id: str, *, clock: Clock = SYSTEM_CLOCK) -> Key:
     """End a key; ending it again changes nothing. Raises NoSuchKey."""
     with transaction(db):
         db.execute(
-            "UPDATE api_key SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
-            (clock.now_us(), key_id),
+            "UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL",
+            {"now": clock.now_us(), "id": key_id},
         )
         return key_of(db, key_id)
 
 
-def key_of(db: sqlite3.Connection, key_id: str) -> Key:
+def key_of(db: Connection, key_id: str) -> Key:
     """The key of this id, revoked or not. Raises NoSuchKey."""
-    query = f"SELECT {_KEY_COLUMNS} FROM api_key WHERE id = ?"  # noqa: S608
-    row = db.execute(query, (key_id,)).fetchone()
+    query = f"SELECT {_KEY_COLUMNS} FROM api_key WHERE id = :id"  # noqa: S608
+    row = db.execute(query, {"id": key_id}).fetchone()
     if row is None:
         raise NoSuchKey(f"There is no key {key_id!r}: list the tenant's keys to see their ids.")
     return Key(*row)
@@ -149,9 +151,9 @@ def key_of(db: sqlite3.Connection, key_id: str) -> Key:
 _KEY_COLUMNS = "id, tenant_id, hint, name, created_at, revoked_at"
 
 
-def tenant_id_of(db: sqlite3.Connection, name: str) -> str:
+def tenant_id_of(db: Connection, name: str) -> str:
     """The id of the tenant of this name. Raises NoSuchTenant."""
-    row = db.execute("SELECT id FROM tenant WHERE name = ?", (name,)).fetchone()
+    row = db.execute("SELECT id FROM tenant WHERE name = :name", {"name": name}).fetchone()
     if row is None:
         raise NoSuchTenant(f"There is no tenant {name!r}: create it first, or list the tenants.")
     tenant_id: str = row[0]

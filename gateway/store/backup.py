@@ -19,6 +19,7 @@ from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreError, StoreUnavailable
 from gateway.store.reader import read
 from gateway.store.records import orphan
+from gateway.store.sql import Connection
 
 BACKUPS = "backups"  # the folder beside the database for what we keep by ourselves
 
@@ -87,7 +88,7 @@ def check(path: Path) -> None:
 def facts(path: Path) -> Facts:
     """What a database of ours holds. Raises StoreUnavailable, also if it isn't one of ours."""
 
-    def query(db: sqlite3.Connection) -> Facts:
+    def query(db: Connection) -> Facts:
         (revision,) = db.execute("SELECT version_num FROM alembic_version").fetchone()
         counts = {
             name: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608

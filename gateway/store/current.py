@@ -6,26 +6,26 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
+from gateway.store.address import Database
 from gateway.store.connection import open_for_reading
 from gateway.store.errors import StoreUnavailable
 
 HEAD = "0002"  # the newest of the migrations
 
 
-def bring_up_to_date(path: Path) -> None:
+def bring_up_to_date(database: Database) -> None:
     """Make the database or migrate it, if need be. Raises as `migrate` does."""
-    if not is_current(path):
+    if not is_current(database):
         from gateway.store.migrate import migrate
 
-        migrate(path)
+        migrate(database)
 
 
-def is_current(path: Path) -> bool:
+def is_current(database: Database) -> bool:
     """Whether nothing needs to be done."""
     try:
-        with closing(open_for_reading(path)) as db:
+        with closing(open_for_reading(database)) as db:
             found = db.execute("SELECT version_num FROM alembic_version").fetchall()
     except (sqlite3.Error, StoreUnavailable):
         return False  # the migration says what is wrong

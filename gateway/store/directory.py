@@ -8,20 +8,21 @@ gateway that couldn't look for 5 s is blind: it must refuse, for a key may have 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
 import anyio
 
 from gateway.clock import Clock
+from gateway.store.address import Database
+from gateway.store.connection import directory_version
 from gateway.store.errors import StoreUnavailable
 from gateway.store.limit_rules import NO_RULES, StoredRules, read_rules
 from gateway.store.reader import read_in_thread
+from gateway.store.sql import Connection
 
 POLL_INTERVAL_S = 0.25
 BLIND_AFTER_US = 5_000_000
@@ -54,8 +55,8 @@ class Stop(Protocol):
 class KeyDirectory:
     """Answers from memory. Empty, and blind, until the first refresh."""
 
-    def __init__(self, path: Path, clock: Clock, *, include_demo: bool = False) -> None:
-        self._path = path
+    def __init__(self, database: Database, clock: Clock, *, include_demo: bool = False) -> None:
+        self._database = database
         self._clock = clock
         self._include_demo = include_demo
         self._version: Version = (-1, -1)
@@ -99,7 +100,7 @@ class KeyDirectory:
 
     async def _look(self) -> bool:
         looked_at_us = self._clock.now_us()
-        found = await read_in_thread(self._path, self._read_if_changed)
+        found = await read_in_thread(self._database, self._read_if_changed)
         self._seen_at_us = looked_at_us
         if found is None:
             return False
@@ -114,8 +115,8 @@ class KeyDirectory:
             with anyio.move_on_after(interval_s):
                 await stop.wait()
 
-    def _read_if_changed(self, db: sqlite3.Connection) -> Found | None:
-        version = db.execute(_VERSION).fetchone()
+    def _read_if_changed(self, db: Connection) -> Found | None:
+        version = directory_version(db)
         if version == self._version:
             return None
         rows = db.execute(_LIVE_KEYS, {"include_demo": self._include_demo})
@@ -123,12 +124,8 @@ class KeyDirectory:
         return version, principals, read_rules(db)
 
 
-# Beside our own count SQLite's: a restore may bring back the same one, with other keys, but it
-# always moves the schema's.
-_VERSION = "SELECT version, schema_version FROM directory_version, pragma_schema_version"
-
 _LIVE_KEYS = """
 SELECT api_key.digest, tenant.id, tenant.name, api_key.id
 FROM api_key JOIN tenant ON tenant.id = api_key.tenant_id
-WHERE api_key.revoked_at IS NULL AND (:include_demo OR NOT tenant.is_demo)
+WHERE api_key.revoked_at IS NULL AND (:include_demo = 1 OR tenant.is_demo = 0)
 """

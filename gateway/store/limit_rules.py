@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from gateway.store.sql import Connection
 
 MOST = 10**12  # more is no limit; what counts them stays exact
 
@@ -32,13 +33,13 @@ StoredRules = Mapping[Scope, Rule]
 NO_RULES: StoredRules = MappingProxyType({})
 
 
-def read_rules(db: sqlite3.Connection) -> StoredRules:
+def read_rules(db: Connection) -> StoredRules:
     """All there are."""
     rows = db.execute("SELECT scope_kind, scope_id, model_id, rpm, tpm, concurrent FROM limit_rule")
     return MappingProxyType({Scope(*row[:3]): Rule(*row[3:]) for row in rows})
 
 
-def set_rule(db: sqlite3.Connection, scope: Scope, rule: Rule, now_us: int) -> Rule:
+def set_rule(db: Connection, scope: Scope, rule: Rule, now_us: int) -> Rule:
     """Set the numbers that the rule has, and leave the scope's others; what holds now.
 
     Raises ValueError for a number that is none of a limit.
@@ -60,7 +61,7 @@ def set_rule(db: sqlite3.Connection, scope: Scope, rule: Rule, now_us: int) -> R
     return Rule(*row)
 
 
-def clear_rule(db: sqlite3.Connection, scope: Scope) -> bool:
+def clear_rule(db: Connection, scope: Scope) -> bool:
     """Forget a scope's numbers: the config's count again. Whether there were any."""
     return db.execute(_CLEAR, _named(scope)).rowcount > 0
 

@@ -1,7 +1,8 @@
 """Create the database or bring it up to date, whoever else is trying to at the same moment.
 
 Works from the installed package: there is no alembic.ini. All steps run in one transaction, and a
-database with something in it is copied before. `rehearse` runs them on a copy instead.
+file with something in it is copied before. `rehearse` runs them on a copy instead, and with
+PostgreSQL in a transaction that it undoes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from alembic import command
 from alembic.config import Config
@@ -25,6 +27,8 @@ from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from engines.extras import how_to_install
+from gateway.store.address import Database, Postgres
 from gateway.store.backup import BACKUPS, copy, keep_last, stamp
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreTooNew, StoreUnavailable
@@ -62,32 +66,77 @@ class Rehearsal(Struct, frozen=True, kw_only=True):
     rows_after: dict[str, int]
 
 
-def migrate(path: Path, migrations: str = MIGRATIONS) -> list[Step]:
-    """Bring the database at `path` to the present schema; create it, mode 0600, if it's missing.
+def migrate(database: Database, migrations: str = MIGRATIONS) -> list[Step]:
+    """Bring a database to the present schema; a file is created, mode 0600, if it's missing.
 
     Returns the steps it took. Raises StoreTooNew if newer code made it, StoreUnavailable if it
     can't be read or written.
     """
-    with _told(path), _alone(path):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE))
-        with _connected(path) as connection:
-            current, steps = _pending(connection, path, _config(migrations))
-            if steps and current is not None:
-                _keep_a_copy(path, steps[-1])
-            if steps:
-                command.upgrade(_config(migrations, connection), "head")
-            return steps
+    with _told(database):
+        if isinstance(database, Postgres):
+            with _postgres().migrating(database) as connection:
+                return _upgrade(connection, database, migrations)[1]
+        with _alone(database):
+            os.close(os.open(database, os.O_RDWR | os.O_CREAT, _PRIVATE))
+            with _connected(database) as connection:
+                return _upgrade(connection, database, migrations)[1]
 
 
-def needed(path: Path, migrations: str = MIGRATIONS) -> list[Step]:
+def needed(database: Database, migrations: str = MIGRATIONS) -> list[Step]:
     """The steps that `migrate` would take. Looks only. Raises as it does."""
-    engine = create_engine("sqlite://", creator=partial(open_for_reading, path), poolclass=NullPool)
-    with _told(path), engine.connect() as connection:
-        return _pending(connection, path, _config(migrations))[1]
+    with _told(database):
+        if isinstance(database, Postgres):
+            with _postgres().migrating(database, undo=True) as connection:
+                return _pending(connection, database, _config(migrations))[1]
+        reading = partial(open_for_reading, database)
+        engine = create_engine("sqlite://", creator=reading, poolclass=NullPool)
+        with engine.connect() as connection:
+            return _pending(connection, database, _config(migrations))[1]
 
 
-def rehearse(path: Path, migrations: str = MIGRATIONS) -> Rehearsal:
-    """Take the steps that `migrate` would take, on a copy. Raises as it does."""
+def rehearse(database: Database, migrations: str = MIGRATIONS) -> Rehearsal:
+    """Take the steps that `migrate` would take, and keep nothing of it. Raises as it does."""
+    if isinstance(database, Postgres):
+        return _rehearse_postgres(database, migrations)
+    return _rehearse_copy(database, migrations)
+
+
+def _upgrade(
+    connection: Connection, database: Database, migrations: str
+) -> tuple[str | None, list[Step]]:
+    """The revision there was, and the steps that were taken."""
+    current, steps = _pending(connection, database, _config(migrations))
+    if steps and current is not None and not isinstance(database, Postgres):
+        _keep_a_copy(database, steps[-1])
+    if steps:
+        command.upgrade(_config(migrations, connection), "head")
+    return current, steps
+
+
+def _rehearse_postgres(address: Postgres, migrations: str) -> Rehearsal:
+    taken: list[Rehearsed] = []
+    statements: list[str] = []
+    with _told(address), _postgres().migrating(address, statements, undo=True) as connection:
+        before = _postgres().rows(connection)
+        current, steps = _pending(connection, address, _config(migrations))
+        for step in steps:
+            statements.clear()
+            began = time.perf_counter()
+            command.upgrade(_config(migrations, connection), step.revision)
+            taken.append(_rehearsed(step, statements, began))
+        after = _postgres().rows(connection)
+    return _rehearsal(current, taken, before, after, migrations)
+
+
+def _postgres() -> ModuleType:
+    try:
+        from gateway.store.postgres import migrating
+    except ModuleNotFoundError:
+        raise StoreUnavailable(f"PostgreSQL needs psycopg: {how_to_install('postgres')}") from None
+    return migrating
+
+
+def _rehearse_copy(path: Path, migrations: str) -> Rehearsal:
     with _told(path), tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=path.parent) as folder:
         trial = Path(folder) / path.name
         if path.exists():
@@ -98,14 +147,20 @@ def rehearse(path: Path, migrations: str = MIGRATIONS) -> Rehearsal:
             current, steps = _pending(connection, path, _config(migrations))
         before = _rows(trial)
         taken = [_rehearse_step(trial, step, migrations) for step in steps]
-        head = ScriptDirectory.from_config(_config(migrations)).get_current_head()
-        return Rehearsal(
-            current=current,
-            head=str(head),
-            steps=taken,
-            rows_before=before,
-            rows_after=_rows(trial),
-        )
+        return _rehearsal(current, taken, before, _rows(trial), migrations)
+
+
+def _rehearsal(
+    current: str | None,
+    taken: list[Rehearsed],
+    before: dict[str, int],
+    after: dict[str, int],
+    migrations: str,
+) -> Rehearsal:
+    head = ScriptDirectory.from_config(_config(migrations)).get_current_head()
+    return Rehearsal(
+        current=current, head=str(head), steps=taken, rows_before=before, rows_after=after
+    )
 
 
 def _rehearse_step(trial: Path, step: Step, migrations: str) -> Rehearsed:
@@ -113,6 +168,10 @@ def _rehearse_step(trial: Path, step: Step, migrations: str) -> Rehearsed:
     began = time.perf_counter()
     with _connected(trial, statements) as connection:
         command.upgrade(_config(migrations, connection), step.revision)
+    return _rehearsed(step, statements, began)
+
+
+def _rehearsed(step: Step, statements: list[str], began: float) -> Rehearsed:
     return Rehearsed(
         revision=step.revision,
         says=step.says,
@@ -121,14 +180,16 @@ def _rehearse_step(trial: Path, step: Step, migrations: str) -> Rehearsed:
     )
 
 
-def _pending(connection: Connection, path: Path, config: Config) -> tuple[str | None, list[Step]]:
+def _pending(
+    connection: Connection, database: Database, config: Config
+) -> tuple[str | None, list[Step]]:
     """The revision of a database, and what it still needs, in order. Raises StoreTooNew."""
     script = ScriptDirectory.from_config(config)
     current = MigrationContext.configure(connection).get_current_revision()
     every: list[Script] = list(script.walk_revisions())  # the newest first
     if current is not None and current not in {step.revision for step in every}:
         raise StoreTooNew(
-            f"The database {path} has schema {current}, which this version of Bulkhead doesn't "
+            f"The database {database} has schema {current}, which this version of Bulkhead doesn't "
             "know: run the newer version that made it, or restore a backup."
         )
     pending = []
@@ -193,8 +254,8 @@ def _begin_immediate(connection: Connection) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _told(database: Database) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error, DBAPIError) as error:
-        raise StoreUnavailable(f"The database {path} can't be migrated: {error}") from error
+        raise StoreUnavailable(f"The database {database} can't be migrated: {error}") from error

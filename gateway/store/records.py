@@ -5,15 +5,13 @@ Written out in SQL and not through SQLAlchemy: two of them run for every request
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from gateway.prices import Line
+from gateway.store.sql import Connection, Values
 
-Values = Mapping[str, object]
 
-
-def insert_open(db: sqlite3.Connection, values: Values) -> tuple[int, int]:
+def insert_open(db: Connection, values: Values) -> tuple[int, int]:
     """Enter an open record; the time it's charged to, and how many budgets its tenant has.
 
     That is when it was opened; or, if that month is closed already, the first moment after it.
@@ -22,13 +20,13 @@ def insert_open(db: sqlite3.Connection, values: Values) -> tuple[int, int]:
     return charge_at, budgets
 
 
-def insert_correction(db: sqlite3.Connection, values: Values) -> None:
+def insert_correction(db: Connection, values: Values) -> None:
     """Enter an open record that corrects another one: of its caller, its model and its prices."""
     db.execute(_OPEN_CORRECTION, values)
 
 
 def close(
-    db: sqlite3.Connection, values: Values, billed: Sequence[Line], rollup: Values | None
+    db: Connection, values: Values, billed: Sequence[Line], rollup: Values | None
 ) -> int | None:
     """Close a record with its lines; None, and nothing changed, if it's closed already.
 
@@ -49,7 +47,7 @@ def close(
     return budgets
 
 
-def _roll_up(db: sqlite3.Connection, values: dict[str, object]) -> None:
+def _roll_up(db: Connection, values: dict[str, object]) -> None:
     """Add to an hour's sums; what 64 bits don't hold goes into another row, a microsecond later."""
     while db.execute(_ROLL_UP, values).rowcount == 0:
         values["hour_at"] += 1  # type: ignore[operator] # it is a time
@@ -69,13 +67,13 @@ def _line_values(record_id: object, line_no: int, line: Line) -> Values:
     }
 
 
-def next_seq(db: sqlite3.Connection) -> int:
+def next_seq(db: Connection) -> int:
     """The number of the record that is closed now: no gap, and none twice."""
     seq: int = db.execute(_NEXT_SEQ).fetchone()[0]
     return seq
 
 
-def orphan(db: sqlite3.Connection, is_dead: Callable[[str], bool], now_us: int) -> int:
+def orphan(db: Connection, is_dead: Callable[[str], bool], now_us: int) -> int:
     """Close, unbilled, the open records of the boots that are dead; how many there were.
 
     Which boots have any is asked first: one that starts meanwhile isn't judged.
@@ -84,7 +82,7 @@ def orphan(db: sqlite3.Connection, is_dead: Callable[[str], bool], now_us: int) 
     return sum(orphan_of(db, boot, frozenset(), now_us) for boot in boots if is_dead(boot))
 
 
-def orphan_of(db: sqlite3.Connection, boot_id: str, spared: Set[str], now_us: int) -> int:
+def orphan_of(db: Connection, boot_id: str, spared: Set[str], now_us: int) -> int:
     """Close, unbilled, the open records of one boot but for some; how many there were."""
     found = [row[0] for row in db.execute(_OPEN_OF_BOOT, {"boot_id": boot_id}).fetchall()]
     left = [record_id for record_id in found if record_id not in spared]

@@ -15,16 +15,17 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from gateway.store.connection import open_for_writing
-from gateway.store.errors import StoreUnavailable, is_of_the_file
+from gateway.store.address import Database
+from gateway.store.connection import begin, commit, open_for_writing
+from gateway.store.errors import StoreError, StoreUnavailable, as_ours, is_of_the_store
+from gateway.store.sql import Connection
 
 T = TypeVar("T")
-Job = Callable[[sqlite3.Connection], T]
+Job = Callable[[Connection], T]
 
 MAX_BATCH = 512
 
@@ -40,15 +41,15 @@ class _Item:
     def is_wanted(self) -> bool:
         return self.future is None or not self.future.cancelled()
 
-    def attempt(self, db: sqlite3.Connection) -> None:
+    def attempt(self, db: Connection) -> None:
         """Run the job in its savepoint. Raises only if the whole transaction is lost."""
         db.execute("SAVEPOINT job")
         try:
             self.result = self.job(db)
         except Exception as error:  # whatever it is, it belongs to who asked
-            if is_of_the_file(error):
+            if is_of_the_store(error):
                 raise
-            self.error = error
+            self.error = as_ours(error)
             db.execute("ROLLBACK TO job")
         db.execute("RELEASE job")
 
@@ -65,15 +66,15 @@ class _Item:
 class Writer:
     """Owns the only writing connection of the process. Jobs must not begin or commit themselves."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._queue: SimpleQueue[list[_Item] | None] = SimpleQueue()  # None: nothing follows
         self._gathered: list[_Item] = []  # to be handed over at the end of a loop's turn
         self._left: list[_Item] = []  # handed over, and too many for one batch
         self._lock = Lock()
         self._is_open = False
         self._thread = Thread(target=self._main, name="store-writer", daemon=True)
-        self._db: sqlite3.Connection | None = None  # only the thread touches it
+        self._db: Connection | None = None  # only the thread touches it
 
     def start(self) -> None:
         """Start the thread; once in the life of a writer."""
@@ -152,30 +153,37 @@ class Writer:
             db = self._begin()
             for item in batch:
                 item.attempt(db)
-            db.execute("COMMIT")
+            commit(db)
         except Exception as error:  # noqa: BLE001 - the thread must outlive any fault
             self._disconnect()
             for item in batch:
                 item.error = StoreUnavailable(f"The database could not be written to: {error}")
                 item.error.__cause__ = error
 
-    def _begin(self) -> sqlite3.Connection:
-        """Take the write lock, however long another process holds it."""
+    def _begin(self) -> Connection:
+        """Take the write lock, however long another process holds it.
+
+        A server that was restarted has ended a connection that lay idle: it is opened again.
+        """
         while True:
-            if self._db is None:
-                self._db = open_for_writing(self._path)
+            is_new = self._db is None
+            self._db = self._db or open_for_writing(self._database)
             try:
-                self._db.execute("BEGIN IMMEDIATE")
+                begin(self._db)
             except sqlite3.OperationalError as error:
                 if not (_is_busy(error) and self._is_open):
                     raise
+            except StoreUnavailable:
+                if is_new:
+                    raise
+                self._disconnect()
             else:
                 return self._db
 
     def _disconnect(self) -> None:
         """Close the connection, which rolls back what it had begun; the next batch reopens it."""
         if self._db is not None:
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, StoreError):
                 self._db.close()
         self._db = None
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
-import sqlite3
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from gateway.identity import tenants
+from gateway.store.address import Database
 from gateway.store.reader import read, read_in_thread
+from gateway.store.sql import Connection
 from gateway.usage.records import Format, export
 from runtime import durable
 
@@ -27,7 +28,7 @@ class PeriodOpen(Exception):
     """Requests of the period still run."""
 
 
-def write(folder: Path, database: Path, start: Moment, end: Moment, fmt: Format) -> list[Path]:
+def write(folder: Path, database: Database, start: Moment, end: Moment, fmt: Format) -> list[Path]:
     """The usage in [start, end), for each tenant; files that are there already stay as they are.
 
     Returns what it wrote. Raises StoreUnavailable or OSError; what it wrote before that is whole.
@@ -42,7 +43,7 @@ def write(folder: Path, database: Path, start: Moment, end: Moment, fmt: Format)
     return written
 
 
-async def closed(database: Path, end: Moment, patience_s: float) -> None:
+async def closed(database: Database, end: Moment, patience_s: float) -> None:
     """Returns once no request that began before `end` runs. Raises PeriodOpen."""
     try:
         async with asyncio.timeout(patience_s):
@@ -59,9 +60,9 @@ def us(moment: Moment) -> int:
     return int(moment.timestamp()) * 1_000_000
 
 
-def _num_open(db: sqlite3.Connection, end_us: int) -> int:
-    query = "SELECT count(*) FROM usage_record WHERE state = 'open' AND charge_at < ?"
-    count: int = db.execute(query, (end_us,)).fetchone()[0]
+def _num_open(db: Connection, end_us: int) -> int:
+    query = "SELECT count(*) FROM usage_record WHERE state = 'open' AND charge_at < :end_us"
+    count: int = db.execute(query, {"end_us": end_us}).fetchone()[0]
     return count
 
 

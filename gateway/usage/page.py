@@ -7,12 +7,12 @@ appear; a period that starts inside a bucket counts what lies in the period.
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from gateway.prices import format_pico
+from gateway.store.address import Database
 from gateway.store.reader import read
 
 BucketWidth = Literal["1h", "1d"]
@@ -61,7 +61,7 @@ class UsagePage(msgspec.Struct, frozen=True, tag_field="object", tag="page"):
 
 
 def usage_page(
-    db_path: Path, tenant_id: str, start_us: int, end_us: int, bucket: BucketWidth
+    database: Database, tenant_id: str, start_us: int, end_us: int, bucket: BucketWidth
 ) -> UsagePage:
     """A tenant's usage in [start_us, end_us), microseconds UTC. Raises StoreUnavailable."""
     width_s = _WIDTH_S[bucket]
@@ -72,7 +72,7 @@ def usage_page(
         "width_us": width_s * _US_PER_S,
         "split": _SPLIT,
     }
-    rows = read(db_path, lambda db: db.execute(_SUMS, values).fetchall())
+    rows = read(database, lambda db: db.execute(_SUMS, values).fetchall())
     return UsagePage(_buckets(rows, width_s))
 
 
@@ -102,7 +102,7 @@ SELECT charge_at / :width_us AS bucket, model_id, currency,
   sum(amount_pico / :split), sum(amount_pico % :split)
 FROM usage_record
 WHERE tenant_id = :tenant_id AND charge_at >= :start_us AND charge_at < :end_us
-  AND state = 'settled' AND billable
-GROUP BY bucket, model_id, currency
+  AND state = 'settled' AND billable = 1
+GROUP BY charge_at / :width_us, model_id, currency
 ORDER BY bucket, model_id, currency
 """

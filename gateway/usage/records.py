@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import csv
 import io
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from gateway.prices import format_pico, format_price
+from gateway.store.address import Database
 from gateway.store.reader import read
+from gateway.store.sql import Connection, dicts
 
 Format = Literal["csv", "jsonl"]
 Row = dict[str, str | int | bool | None]
@@ -51,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def export(
-    db_path: Path, tenant_id: str | None, start_us: int, end_us: int, fmt: Format
+    database: Database, tenant_id: str | None, start_us: int, end_us: int, fmt: Format
 ) -> Iterator[bytes]:
     """The closed records charged in [start_us, end_us), microseconds UTC; None is every tenant.
 
@@ -61,14 +61,14 @@ def export(
     if fmt == "csv":
         yield _csv([COLUMNS])
     after = (start_us, "")  # sorts before every id
-    while page := read(db_path, _page_query(tenant_id, after, end_us)):
+    while page := read(database, _page_query(tenant_id, after, end_us)):
         yield encode([_row(record) for record in page])
         after = (page[-1]["charge_at"], page[-1]["id"])
 
 
 def _page_query(
     tenant_id: str | None, after: tuple[int, str], end_us: int
-) -> Callable[[sqlite3.Connection], list[sqlite3.Row]]:
+) -> Callable[[Connection], list[dict[str, Any]]]:
     after_us, after_id = after
     values = {
         "tenant_id": tenant_id,
@@ -78,14 +78,13 @@ def _page_query(
         "rows": _PAGE_ROWS,
     }
 
-    def query(db: sqlite3.Connection) -> list[sqlite3.Row]:
-        db.row_factory = sqlite3.Row
-        return db.execute(_EVERYONE if tenant_id is None else _ONE_TENANT, values).fetchall()
+    def query(db: Connection) -> list[dict[str, Any]]:
+        return dicts(db.execute(_EVERYONE if tenant_id is None else _ONE_TENANT, values))
 
     return query
 
 
-def _row(record: sqlite3.Row) -> Row:
+def _row(record: dict[str, Any]) -> Row:
     known = record["input_tokens"] is not None
     return {
         "record_id": record["id"],

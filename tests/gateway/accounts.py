@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
+from gateway.store.sql import Connection
 
 TENANT = "INSERT INTO tenant (id, name, is_demo, created_at) VALUES (:id, :name, 0, 0)"
 KEY = (
@@ -11,11 +11,11 @@ KEY = (
 )
 
 
-def add_tenant(db: sqlite3.Connection, name: str = "acme", id_: str = "tn_1") -> None:
+def add_tenant(db: Connection, name: str = "acme", id_: str = "tn_1") -> None:
     db.execute(TENANT, {"id": id_, "name": name})
 
 
 def add_key(
-    db: sqlite3.Connection, id_: str = "key_1", tenant_id: str = "tn_1", digest: bytes = b"\1"
+    db: Connection, id_: str = "key_1", tenant_id: str = "tn_1", digest: bytes = b"\1"
 ) -> None:
     db.execute(KEY, {"id": id_, "tenant_id": tenant_id, "digest": digest})

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from gateway.billing import Outcome, UsageSource
 from gateway.prices import Terms, TokenPrices, Usage
 from gateway.record import Opening, Settlement
+from gateway.store.address import Database
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
+from gateway.store.sql import dicts
 from tests.gateway.accounts import add_key, add_tenant
 
 OPENING = Opening(
@@ -43,10 +44,15 @@ def new_store(folder: Path) -> Path:
     """A store with one tenant and one key, those of OPENING."""
     path = folder / "store.db"
     migrate(path)
-    with closing(open_for_writing(path)) as db:
+    fill(path)
+    return path
+
+
+def fill(database: Database) -> None:
+    """Give a store that tenant and that key."""
+    with closing(open_for_writing(database)) as db:
         add_tenant(db)
         add_key(db)
-    return path
 
 
 class FakeClock:
@@ -57,12 +63,13 @@ class FakeClock:
         return self.us
 
 
-def row(path: Path, record_id: str) -> dict[str, object]:
+def row(path: Database, record_id: str) -> dict[str, object]:
     with closing(open_for_reading(path)) as db:
-        db.row_factory = sqlite3.Row
-        return dict(db.execute("SELECT * FROM usage_record WHERE id = ?", (record_id,)).fetchone())
+        query = "SELECT * FROM usage_record WHERE id = :id"
+        (found,) = dicts(db.execute(query, {"id": record_id}))
+        return found
 
 
-def line_rows(path: Path) -> list[tuple[object, ...]]:
+def line_rows(path: Database) -> list[tuple[object, ...]]:
     with closing(open_for_reading(path)) as db:
         return db.execute(LINES).fetchall()

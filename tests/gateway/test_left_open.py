@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -20,6 +19,7 @@ from gateway.left_open import LONGEST_S, follow, pauses
 from gateway.record import Opening
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreUnavailable
+from gateway.store.sql import Connection
 from gateway.store.writer import Writer
 from tests.gateway.records import COMPLETED, OPENING, new_store
 
@@ -32,9 +32,10 @@ class Broken(Writer):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self._path = path
         self.pragma = ""
 
-    def _begin(self) -> sqlite3.Connection:
+    def _begin(self) -> Connection:
         self._disconnect()
         if self.pragma:
             self._db = open_for_writing(self._path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +19,7 @@ from gateway.store.directory import KeyDirectory, Principal
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
 from gateway.store.second_look import BURST, REMEMBERED, Ration, SecondLook
+from gateway.store.sql import Connection
 
 PEPPER = b"pepper"
 
@@ -42,7 +42,7 @@ class Counted(KeyDirectory):
         self.may_read = threading.Event()
         self.may_read.set()
 
-    def _read_if_changed(self, db: sqlite3.Connection) -> object:  # type: ignore[override]
+    def _read_if_changed(self, db: Connection) -> object:  # type: ignore[override]
         found = super()._read_if_changed(db)
         self.reads += 1
         self.reading.set()

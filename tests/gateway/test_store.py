@@ -20,7 +20,7 @@ from gateway import store
 from gateway.store.backup import facts
 from gateway.store.connection import open_for_reading, open_for_writing, transaction
 from gateway.store.current import HEAD, bring_up_to_date, is_current
-from gateway.store.errors import StoreTooNew, StoreUnavailable
+from gateway.store.errors import IntegrityError, StoreTooNew, StoreUnavailable
 from gateway.store.migrate import migrate, rehearse
 from gateway.store.schema import metadata
 from tests.gateway.accounts import add_key, add_tenant
@@ -128,7 +128,7 @@ def test_a_full_disk_is_told_as_the_store_s_fault(path: Path) -> None:
         with full, transaction(db):
             db.execute("CREATE TABLE large AS SELECT zeroblob(1000000)")
         assert not db.in_transaction
-        with pytest.raises(sqlite3.IntegrityError), transaction(db):
+        with pytest.raises(IntegrityError), transaction(db):
             db.execute("INSERT INTO tenant (id, is_demo, created_at) VALUES ('tn_1', 0, 0)")
 
 

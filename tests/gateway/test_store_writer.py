@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,8 +13,9 @@ import pytest
 
 from gateway.store import connection
 from gateway.store.connection import open_for_reading, open_for_writing
-from gateway.store.errors import StoreUnavailable
+from gateway.store.errors import StoreUnavailable, UniqueViolated
 from gateway.store.migrate import migrate
+from gateway.store.sql import Connection
 from gateway.store.writer import MAX_BATCH, Job, Writer
 from tests.gateway.accounts import add_key, add_tenant
 
@@ -35,7 +35,7 @@ def writer(path: Path) -> Iterator[Writer]:
 
 
 def adding(name: str) -> Job[str]:
-    def job(db: sqlite3.Connection) -> str:
+    def job(db: Connection) -> str:
         add_tenant(db, name, name)
         return name
 
@@ -54,7 +54,7 @@ class Gate:
         self.entered = threading.Event()
         self.opened = threading.Event()
 
-    def __call__(self, db: sqlite3.Connection) -> None:
+    def __call__(self, db: Connection) -> None:
         self.entered.set()
         assert self.opened.wait(10)
 
@@ -70,7 +70,7 @@ async def test_a_result_arrives_after_the_commit(writer: Writer, path: Path) -> 
 async def test_a_bad_job_fails_alone_and_takes_back_its_own_changes(
     writer: Writer, path: Path
 ) -> None:
-    def bad(db: sqlite3.Connection) -> None:
+    def bad(db: Connection) -> None:
         add_tenant(db, "half", "half")
         raise ValueError("changed my mind")
 
@@ -86,7 +86,7 @@ async def test_a_bad_job_fails_alone_and_takes_back_its_own_changes(
         str,
         ValueError,
         str,
-        sqlite3.IntegrityError,
+        UniqueViolated,
         str,
     ]
     assert names(path) == ["a", "b", "c"]
@@ -114,7 +114,7 @@ async def test_a_batch_wakes_its_loop_once(writer: Writer, monkeypatch: pytest.M
 async def test_a_failed_commit_fails_everyone_in_it_and_the_thread_goes_on(
     writer: Writer, path: Path
 ) -> None:
-    def poisoned(db: sqlite3.Connection) -> None:
+    def poisoned(db: Connection) -> None:
         """A violation that SQLite finds only when it commits."""
         db.execute("PRAGMA defer_foreign_keys = ON")
         add_key(db, "k", "nobody")

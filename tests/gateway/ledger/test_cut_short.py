@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from gateway.door import Door
 from gateway.ledger import Ledger
 from gateway.record import OpenRecord
+from gateway.store.address import Database
 from gateway.store.connection import open_for_reading
-from gateway.store.errors import StoreUnavailable
+from gateway.store.errors import IntegrityError, StoreUnavailable
+from gateway.store.sql import Connection
 from gateway.store.writer import Writer
 from tests.gateway.records import AMOUNT, COMPLETED, OPENING, FakeClock, line_rows, row
 
@@ -27,7 +27,7 @@ class Gate:
         self.entered = threading.Event()
         self.opened = threading.Event()
 
-    def __call__(self, db: sqlite3.Connection) -> None:
+    def __call__(self, db: Connection) -> None:
         self.entered.set()
         assert self.opened.wait(10)
 
@@ -36,7 +36,7 @@ class Gate:
 
 
 async def test_an_opening_cancelled_before_it_ran_leaves_nothing(
-    ledger: Ledger, writer: Writer, path: Path
+    ledger: Ledger, writer: Writer, path: Database
 ) -> None:
     gate = Gate()
     writer.post(gate)
@@ -52,7 +52,7 @@ async def test_an_opening_cancelled_before_it_ran_leaves_nothing(
 
 
 async def test_an_opening_cancelled_while_it_ran_is_settled_unbilled(
-    ledger: Ledger, writer: Writer, path: Path
+    ledger: Ledger, writer: Writer, path: Database
 ) -> None:
     """Else it would stay open until the next start."""
     first, second = Gate(), Gate()
@@ -73,7 +73,7 @@ async def test_an_opening_cancelled_while_it_ran_is_settled_unbilled(
 
 
 async def test_a_settlement_goes_through_though_its_caller_is_cancelled(
-    ledger: Ledger, writer: Writer, path: Path
+    ledger: Ledger, writer: Writer, path: Database
 ) -> None:
     record = await ledger.open(OPENING)
     gate = Gate()
@@ -120,7 +120,7 @@ async def test_who_fails_or_is_cancelled_leaves_the_door(writer: Writer, clock: 
     door = Door(30)
     ledger = Ledger(writer, clock, "boot_1", door)
     record = await ledger.open(OPENING)
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(IntegrityError):
         await ledger.open(OPENING)
     opening = asyncio.ensure_future(ledger.open(replace(OPENING, request_id="req_2")))
     settling = asyncio.ensure_future(ledger.settle(record, COMPLETED))
@@ -133,7 +133,7 @@ async def test_who_fails_or_is_cancelled_leaves_the_door(writer: Writer, clock: 
 
 
 async def test_what_was_posted_is_in_the_store_after_a_flush(
-    ledger: Ledger, writer: Writer, path: Path
+    ledger: Ledger, writer: Writer, path: Database
 ) -> None:
     writer.post(lambda db: db.execute("UPDATE directory_version SET version = 77"))
     await ledger.flush()

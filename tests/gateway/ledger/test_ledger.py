@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from gateway.billing import Outcome
 from gateway.ledger import Ledger
 from gateway.prices import MAX_PRICE_PICO, Terms, TokenPrices, Usage
+from gateway.store.address import Database
+from gateway.store.errors import IntegrityError
 from gateway.store.writer import Writer
 from tests.gateway.records import AMOUNT, COMPLETED, OPENING, FakeClock, line_rows, row
 
 
 async def test_an_open_record_is_in_the_database_with_its_prices_and_no_counts(
-    ledger: Ledger, path: Path
+    ledger: Ledger, path: Database
 ) -> None:
     record = await ledger.open(OPENING)
     found = row(path, record.id)
@@ -28,7 +28,7 @@ async def test_an_open_record_is_in_the_database_with_its_prices_and_no_counts(
 
 
 async def test_a_settled_record_holds_counts_lines_and_their_sum(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     record = await ledger.open(OPENING)
     clock.us = 2_000
@@ -44,7 +44,9 @@ async def test_a_settled_record_holds_counts_lines_and_their_sum(
     ]
 
 
-async def test_of_64_concurrent_settlements_exactly_one_counts(ledger: Ledger, path: Path) -> None:
+async def test_of_64_concurrent_settlements_exactly_one_counts(
+    ledger: Ledger, path: Database
+) -> None:
     record = await ledger.open(OPENING)
     settled = await asyncio.gather(*(ledger.settle(record, COMPLETED) for _ in range(64)))
     assert sorted(settled) == [False] * 63 + [True]
@@ -53,12 +55,12 @@ async def test_of_64_concurrent_settlements_exactly_one_counts(ledger: Ledger, p
 
 async def test_a_request_id_is_entered_once(ledger: Ledger) -> None:
     await ledger.open(OPENING)
-    with pytest.raises(sqlite3.IntegrityError, match="request_id"):
+    with pytest.raises(IntegrityError, match="request_id"):
         await ledger.open(OPENING)
 
 
 async def test_what_is_not_billed_keeps_its_counts_and_has_no_lines(
-    ledger: Ledger, path: Path
+    ledger: Ledger, path: Database
 ) -> None:
     record = await ledger.open(OPENING)
     assert await ledger.settle(record, replace(COMPLETED, outcome=Outcome.INTEGRITY_ABORT))
@@ -68,7 +70,7 @@ async def test_what_is_not_billed_keeps_its_counts_and_has_no_lines(
     assert line_rows(path) == []
 
 
-async def test_missing_usage_is_not_zero(ledger: Ledger, path: Path) -> None:
+async def test_missing_usage_is_not_zero(ledger: Ledger, path: Database) -> None:
     record = await ledger.open(OPENING)
     assert await ledger.settle(record, replace(COMPLETED, usage=None))
     found = row(path, record.id)
@@ -77,7 +79,7 @@ async def test_missing_usage_is_not_zero(ledger: Ledger, path: Path) -> None:
 
 
 async def test_an_amount_past_64_bits_is_settled_unbilled_and_says_so(
-    ledger: Ledger, path: Path
+    ledger: Ledger, path: Database
 ) -> None:
     prices = TokenPrices("USD", MAX_PRICE_PICO, 0, 0)
     record = await ledger.open(replace(OPENING, terms=Terms.of(prices)))
@@ -87,7 +89,7 @@ async def test_an_amount_past_64_bits_is_settled_unbilled_and_says_so(
 
 
 async def test_orphans_are_what_other_boots_left_open(
-    ledger: Ledger, writer: Writer, clock: FakeClock, path: Path
+    ledger: Ledger, writer: Writer, clock: FakeClock, path: Database
 ) -> None:
     left = await ledger.open(OPENING)
     done = await ledger.open(replace(OPENING, request_id="req_2"))
@@ -103,7 +105,7 @@ async def test_orphans_are_what_other_boots_left_open(
 
 
 async def test_a_boot_that_lives_is_spared(
-    ledger: Ledger, writer: Writer, clock: FakeClock, path: Path
+    ledger: Ledger, writer: Writer, clock: FakeClock, path: Database
 ) -> None:
     """Two workers of one gateway share the store while one takes over from the other."""
     other = Ledger(writer, clock, "boot_2")
@@ -115,7 +117,7 @@ async def test_a_boot_that_lives_is_spared(
 
 
 async def test_an_orphan_cannot_be_settled(
-    ledger: Ledger, writer: Writer, clock: FakeClock, path: Path
+    ledger: Ledger, writer: Writer, clock: FakeClock, path: Database
 ) -> None:
     record = await ledger.open(OPENING)
     await Ledger(writer, clock, "boot_2").reap_orphans(lambda boot: False)

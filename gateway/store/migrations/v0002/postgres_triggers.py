@@ -1,4 +1,4 @@
-"""PostgreSQL's triggers: they do what SQLite's do, and tell of a new directory version (NOTIFY)."""
+"""PostgreSQL's triggers: they do what SQLite's do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ _FUNCTIONS = (
 CREATE FUNCTION bulkhead_count_directory() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE directory_version SET version = version + 1;
-  PERFORM pg_notify('bulkhead_directory', '');
   RETURN NULL;
 END $$
 """,
     """
 CREATE FUNCTION bulkhead_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'integrity_constraint_violation';
+  RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation';
 END $$
 """,
     """
@@ -44,13 +43,13 @@ END $$
     """
 CREATE FUNCTION bulkhead_guard_line() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-  record usage_record;
+  owner usage_record;
 BEGIN
-  SELECT * INTO record FROM usage_record WHERE id = NEW.record_id FOR SHARE;
-  IF record.state <> 'open' THEN
+  SELECT * INTO owner FROM usage_record WHERE id = NEW.record_id FOR SHARE;
+  IF owner.state <> 'open' THEN
     RAISE EXCEPTION 'a closed usage record takes no more lines'
       USING ERRCODE = 'integrity_constraint_violation';
-  ELSIF NEW.quantity < 0 AND record.kind <> 'correction' THEN
+  ELSIF NEW.quantity < 0 AND owner.kind <> 'correction' THEN
     RAISE EXCEPTION 'only a correction gives back what was not used'
       USING ERRCODE = 'integrity_constraint_violation';
   END IF;

@@ -1,0 +1,1 @@
+"""PostgreSQL, through psycopg: one database for several gateways. Imported where it is used."""

@@ -1,0 +1,25 @@
+"""`:name`, as SQLite has it, becomes `%(name)s`, as psycopg has it. Once for each statement."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_TOKEN = re.compile(
+    r"'(?:[^']|'')*'"  # a text
+    r'|"(?:[^"]|"")*"'  # a name
+    r"|--[^\n]*"
+    r"|::"  # a cast
+    r"|:([A-Za-z_][A-Za-z0-9_]*)"
+    r"|[^':\"\-%]+|."
+)
+
+
+@lru_cache(maxsize=1024)
+def for_psycopg(sql: str) -> str:
+    """The same statement; a percent sign stands for itself."""
+    return "".join(_piece(token) for token in _TOKEN.finditer(sql))
+
+
+def _piece(token: re.Match[str]) -> str:
+    return f"%({token[1]})s" if token[1] else token[0].replace("%", "%%")
