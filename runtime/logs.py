@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import logging
 import sys
@@ -10,6 +11,8 @@ import msgspec
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import EventDict
+
+from runtime.log_lines import LineWriter
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
@@ -27,6 +30,8 @@ def set_level(level: str) -> None:
 
 def configure() -> None:
     """Set up logging for this process, once, at its start."""
+    lines = LineWriter(sys.stderr.buffer)
+    atexit.register(lines.flush)
     structlog.configure(
         processors=[
             _drop_below,
@@ -38,7 +43,7 @@ def configure() -> None:
             structlog.processors.JSONRenderer(serializer=_encode),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
