@@ -55,9 +55,10 @@ async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: 
         operation=ask.operation,
         model_id=deployment.id,
         model_revision=deployment.revision,
-        terms=env.contracts.terms(principal.tenant_name, deployment),
+        terms=await env.prices.terms(principal, deployment),
         streamed=ask.stream,
         bound=bound_of(ask, deployment),
+        config_hash=env.config_hash,
     )
     errand = Errand(ask, deployment, env.auth.domain(principal), call.id)
     grant = await env.admission.admit(call, principal, deployment, opening.bound)

@@ -9,7 +9,6 @@ from pathlib import Path
 from anyio import CapacityLimiter
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.contracts import Contracts
 from gateway.clock import Clock
 from gateway.cors import Cors
 from gateway.events import EventSender
@@ -17,6 +16,7 @@ from gateway.identity.auth import Authenticator
 from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
 from gateway.limits.admission import Admission
+from gateway.money.book import PriceBook
 from gateway.pulse import Pulse
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.relay import Relay
@@ -45,7 +45,8 @@ class Env:
     pulse: Pulse
     limits: LimitSettings
     observability: ObservabilitySettings
-    contracts: Contracts
+    prices: PriceBook
+    config_hash: str  # of the text that was deployed; on every record
     cors: Cors | None  # None: no page of a tenant may call
     is_routed: Matches | None  # None: answered everywhere
     keep_alive_s: float

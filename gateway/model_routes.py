@@ -1,4 +1,4 @@
-"""GET /v1/models, /v1/models/{id} and /v1/models/{id}/schema.
+"""GET /v1/models, and of one model: /v1/models/{id}, its /schema and its /prices.
 
 Answers differ by caller (contracted prices) and are told apart by their ETag: whoever asks again
 with it is answered 304 while nothing has changed.
@@ -7,7 +7,7 @@ with it is answered 304 while nothing has changed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gateway.asgi import Call, Headers, encode
@@ -19,11 +19,11 @@ from gateway.catalog.views import Record, Shown, openai, openrouter, whole
 from gateway.env import Env
 from gateway.errors import BadRequest, ModelNotFound
 from gateway.health import health
+from gateway.money.versions import told
 from gateway.query import query_of
 from gateway.store.directory import Principal
 
 PREFIX = "/v1/models/"
-SCHEMA = "/schema"
 PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
 
 VIEWS = ("openai", "openrouter", "full")
@@ -35,28 +35,29 @@ async def index(env: Env, call: Call) -> None:
     query = query_of(call, ("view", *FILTERS))
     view, filters = _view(env, principal, query), filters_of(query)
     models = env.catalog.served_at(env.clock.now_us())
-    shown = [one for model in models for one in _names(env, principal, model)]
+    shown = [await _shown(env, principal, model, name) for model, name in _names(models)]
     data = [view(one) for one in shown if filters.fit(one)]
     await _send(call, {"object": "list", "data": data})
 
 
 async def show(env: Env, call: Call) -> None:
-    """One model, or its schema. Its id may hold slashes."""
+    """One model, its schema or its prices. Its id may hold slashes."""
     principal = await identify(env, call)
     name = call.scope["path"].removeprefix(PREFIX)
     try:
         model = env.catalog.deployment(name, env.clock.now_us())
     except ModelNotFound:
-        if not name.endswith(SCHEMA):
+        tell = next((tell for suffix, tell in PARTS.items() if name.endswith(suffix)), None)
+        if tell is None:
             raise
-        await _schema(env, call, name.removesuffix(SCHEMA))
+        await tell(env, call, principal, name.rpartition("/")[0])
         return
     view = _view(env, principal, query_of(call, ("view",)))
     call.extra |= model.notices
-    await _send(call, view(_shown(env, principal, model, name)))
+    await _send(call, view(await _shown(env, principal, model, name)))
 
 
-async def _schema(env: Env, call: Call, name: str) -> None:
+async def _schema(env: Env, call: Call, _: Principal, name: str) -> None:
     """What its endpoints take and give, as JSON Schema."""
     model = env.catalog.deployment(name, env.clock.now_us())
     query_of(call, ())
@@ -64,6 +65,18 @@ async def _schema(env: Env, call: Call, name: str) -> None:
     await _send(
         call, {"object": "model.schema", "model": model.id, "endpoints": endpoint_schemas()}
     )
+
+
+async def _prices(env: Env, call: Call, principal: Principal, name: str) -> None:
+    """What it has cost, costs and is going to: everybody, and this tenant."""
+    model = env.catalog.deployment(name, env.clock.now_us())
+    query_of(call, ())
+    terms = await env.prices.terms(principal, model)
+    in_force = {terms.agreed.version_id, terms.listed.version_id}
+    versions = env.prices.history(principal, model)
+    call.extra |= model.notices
+    data = [told(version) | {"in_force": version.id in in_force} for version in versions]
+    await _send(call, {"object": "list", "model": model.id, "data": data})
 
 
 def _view(env: Env, principal: Principal, query: dict[str, str]) -> Callable[[Shown], Record]:
@@ -80,21 +93,26 @@ def _view(env: Env, principal: Principal, query: dict[str, str]) -> Callable[[Sh
     return whole
 
 
-def _names(env: Env, principal: Principal, model: Deployment) -> Iterator[Shown]:
-    """A model by its id, and then by each alias."""
-    for name in (model.id, *model.aliases):
-        yield _shown(env, principal, model, name)
+def _names(models: Iterable[Deployment]) -> Iterator[tuple[Deployment, str]]:
+    """Each model by its id, and then by each alias."""
+    for model in models:
+        for name in (model.id, *model.aliases):
+            yield model, name
 
 
-def _shown(env: Env, principal: Principal, model: Deployment, name: str) -> Shown:
+async def _shown(env: Env, principal: Principal, model: Deployment, name: str) -> Shown:
+    terms = await env.prices.terms(principal, model)
     return Shown(
         deployment=model,
         name=name,
-        prices=env.contracts.prices(principal.tenant_name, model),
-        prices_since=env.contracts.since(principal.tenant_name, model),
+        price=terms.agreed,
+        list_price=terms.listed,
         limits=env.limits,
         now_us=env.clock.now_us(),
     )
+
+
+PARTS = {"/schema": _schema, "/prices": _prices}
 
 
 async def _send(call: Call, answer: dict[str, Any]) -> None:

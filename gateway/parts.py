@@ -8,19 +8,20 @@ given to the requests that come after it. Nothing of an old Env needs to be clos
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import hashlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakSet
 
 import structlog
 from anyio import CapacityLimiter, to_thread
 
 from gateway.boots import Boots
 from gateway.catalog.catalog import catalog_of
-from gateway.catalog.contracts import contracts_of
 from gateway.catalog.facts import facts_of
 from gateway.clock import SYSTEM_CLOCK
 from gateway.cors import cors_of
@@ -37,6 +38,8 @@ from gateway.limits.admission import Admission
 from gateway.limits.gate import Gate
 from gateway.limits.opened import open_gate
 from gateway.limits.rules import rules_of
+from gateway.money.book import PriceBook, prepare
+from gateway.money.wanted import wanted_of
 from gateway.pulse import Pulse
 from gateway.relay.attached import AttachedServers
 from gateway.relay.health import Health
@@ -61,6 +64,7 @@ log = structlog.get_logger()
 LOCK_WAIT_S = 10.0
 RESTORE_S = 30.0  # beyond a drain, for a restore to put the store back
 REPORT_THREADS = 4
+CONFIG_HASH_LEN = 32  # 128 bits, hexadecimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class Parts:
     health: Health
     door: Door
     ledger: Ledger
+    writer: Writer
+    books: WeakSet[PriceBook]  # of all settings that requests still have
     signer: Signer
     salt_key: bytes
     database: Path
@@ -105,12 +111,19 @@ class Parts:
             pulse=self.pulse,
             limits=settings.file.limits,
             observability=settings.file.observability,
-            contracts=contracts_of(settings.file.tenants),
+            prices=self.prices(settings),
+            config_hash=hashlib.sha256(settings.text.encode()).hexdigest()[:CONFIG_HASH_LEN],
             cors=cors_of(settings.file.tenants),
             is_routed=compile_routes(settings.file.routes),
             keep_alive_s=relay_settings.keep_alive_s,
             newest=newest,
         )
+
+    def prices(self, settings: Settings) -> PriceBook:
+        """The prices of these settings, which a restore makes forget what they knew."""
+        book = PriceBook(wanted_of(settings.file), self.writer, SYSTEM_CLOCK, self.door)
+        self.books.add(book)
+        return book
 
     async def keep(self, settings: Settings, env: Env) -> None:
         """Reach what these settings, in force by now, name, and nothing else. Answers may end.
@@ -118,6 +131,7 @@ class Parts:
         Whoever comes during a restore waits as long as they say.
         """
         self.door.patience_s = _patience_s(settings)
+        await prepare(env.prices)
         self.hosts.keep(_nodes(settings))
         connect_s = settings.file.relay.connect_s
         await self.attached.keep(env.catalog, connect_s)
@@ -145,13 +159,12 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         writer.start()
         stack.push_async_callback(to_thread.run_sync, writer.close)
         ledger = Ledger(writer, SYSTEM_CLOCK, boot_id, door)
-        await _reap(ledger, boots)
-        await stack.enter_async_context(running(boots.watch(partial(_reap, ledger, boots))))
-        await stack.enter_async_context(running(follow(ledger)))
+        await _close_what_is_left_open(stack, ledger, boots)
         directory = KeyDirectory(database, SYSTEM_CLOCK, include_demo=settings.dev)
         await directory.refresh_if_changed()
         await stack.enter_async_context(running(directory.watch(asyncio.Event())))
-        keeping = keep(door, use, database, ledger.flush, directory.refresh_if_changed)
+        books: WeakSet[PriceBook] = WeakSet()
+        keeping = keep(door, use, database, ledger.flush, partial(_look_again, directory, books))
         await stack.enter_async_context(running(keeping))
         placement = Placement()
         hosts = HostDirectory(_nodes(settings), placement)
@@ -179,6 +192,8 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             health=health,
             door=door,
             ledger=ledger,
+            writer=writer,
+            books=books,
             signer=Signer(root.derive(CAPABILITY_LABEL)),
             salt_key=salt_key,
             database=database,
@@ -199,6 +214,20 @@ def _nodes(settings: Settings) -> list[NodeAddress]:
     socket = str(rundir.node_socket(settings.state_dir))
     others = (RemoteNode(node, settings.folder, connect_s) for node in settings.file.nodes)
     return [LocalNode(socket, connect_s), *others]
+
+
+async def _look_again(directory: KeyDirectory, books: Iterable[PriceBook]) -> None:
+    """The store has other content."""
+    for book in books:
+        book.forget()
+    await directory.refresh_if_changed()
+
+
+async def _close_what_is_left_open(stack: AsyncExitStack, ledger: Ledger, boots: Boots) -> None:
+    """By killed processes, now and whenever one is found; and by writes that failed."""
+    await _reap(ledger, boots)
+    await stack.enter_async_context(running(boots.watch(partial(_reap, ledger, boots))))
+    await stack.enter_async_context(running(follow(ledger)))
 
 
 async def _reap(ledger: Ledger, boots: Boots) -> None:

@@ -15,7 +15,7 @@ from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices, parse_price
 from runtime.config.attached import KINDS, AttachedServer, Cache, Habits
 from runtime.config.lifecycle import Lifecycle, midnight
-from runtime.config.models import ModelSettings, PriceSettings
+from runtime.config.models import DatedPriceSettings, ModelSettings, PriceSettings
 from runtime.config.sections import ContractSettings
 from runtime.config.tls import ClientTls
 from runtime.tls import certificates
@@ -56,7 +56,6 @@ class Deployment:
     upstream_model: str = ""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
-    prices_since: datetime.date | None = None
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     facts: ModelFacts = field(default_factory=ModelFacts, repr=False)
     notices: Mapping[bytes, bytes] = field(default_factory=dict)  # headers of its answers
@@ -142,7 +141,6 @@ def _deployment(
         upstream_model=model.upstream_model or model.id,
         extra_body=model.extra_body,
         aliases=model.aliases,
-        prices_since=model.price.effective_from,
         lifecycle=lifecycle,
         facts=facts,
         notices=notices_of(lifecycle),
@@ -163,7 +161,7 @@ def _servers(model: ModelSettings, secrets: Mapping[str, str], folder: Path) -> 
     )
 
 
-def prices_of(price: PriceSettings | ContractSettings) -> TokenPrices:
+def prices_of(price: PriceSettings | DatedPriceSettings | ContractSettings) -> TokenPrices:
     """A price as the config writes it, as integers."""
     return TokenPrices(
         price.currency,

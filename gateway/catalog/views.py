@@ -6,13 +6,12 @@ A key that nothing is known for is null, in every view: none is guessed.
 from __future__ import annotations
 
 import datetime
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.catalog.catalog import US, Deployment
-from gateway.prices import TokenPrices, format_pico
+from gateway.prices import Priced, TokenPrices, format_pico
 from gateway.schema import ENDPOINTS, supported_parameters
 from runtime.config.cards import Architecture
 from runtime.config.lifecycle import midnight
@@ -27,8 +26,8 @@ class Shown:
 
     deployment: Deployment
     name: str  # its id, or an alias
-    prices: TokenPrices  # the caller's
-    prices_since: datetime.date | None
+    price: Priced  # the caller's
+    list_price: Priced
     limits: LimitSettings
     now_us: int
 
@@ -64,12 +63,12 @@ def whole(shown: Shown) -> Record:
         },
         "supported_parameters": supported_parameters(),
         "supported_endpoints": list(ENDPOINTS),
-        "pricing": _pricing(shown.prices),
-        "pricing_currency": shown.prices.currency,
-        "list_pricing": _pricing(one.prices),
-        "list_pricing_currency": one.prices.currency,
-        "price_version_id": price_version_id(one.id, shown.prices),
-        "effective_from": _moment(shown.prices_since),
+        "pricing": _pricing(shown.price.prices),
+        "pricing_currency": shown.price.prices.currency,
+        "list_pricing": _pricing(shown.list_price.prices),
+        "list_pricing_currency": shown.list_price.prices.currency,
+        "price_version_id": shown.price.version_id,
+        "effective_from": rfc3339(shown.price.since),
         "limits": _limits(shown.limits),
         "lifecycle": _lifecycle(shown),
         "license": _known(spdx=card.license.spdx, url=card.license.url),
@@ -99,8 +98,8 @@ def openrouter(shown: Shown) -> Record:
         "description": card.description,
         "context_length": facts.context_length,
         "architecture": _architecture(card.architecture),
-        "pricing": _pricing(shown.prices),
-        "pricing_currency": shown.prices.currency,
+        "pricing": _pricing(shown.price.prices),
+        "pricing_currency": shown.price.prices.currency,
         "top_provider": {
             "context_length": facts.context_length,
             "max_completion_tokens": facts.max_output_tokens,
@@ -112,12 +111,6 @@ def openrouter(shown: Shown) -> Record:
         "expiration_date": shutdown.isoformat() if shutdown else None,
         "alias_target": one.id if shown.name != one.id else None,
     }
-
-
-def price_version_id(model: str, prices: TokenPrices) -> str:
-    """The same for the same price of the same model, everywhere and at all times."""
-    parts = (model, prices.currency, prices.input, prices.cached_input, prices.output)
-    return "pv_" + hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:24]
 
 
 def _pricing(prices: TokenPrices) -> dict[str, str]:
@@ -164,6 +157,14 @@ def _lifecycle(shown: Shown) -> Record:
 
 def _moment(day: datetime.date | None) -> str | None:
     return midnight(day).strftime("%Y-%m-%dT%H:%M:%SZ") if day else None
+
+
+def rfc3339(us: int | None) -> str | None:
+    """A time in microseconds UTC, cut to whole seconds."""
+    if us is None:
+        return None
+    moment = datetime.datetime.fromtimestamp(us // US, datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _source(one: Deployment) -> Record:

@@ -18,7 +18,8 @@ MODULES = {
         name: name
         for name in (
             *("init", "check", "secret", "deployments", "build"),
-            *("models", "usage", "budgets", "whoami", "hosts", "kv", "fault", "tail", "doctor"),
+            *("models", "prices", "usage", "budgets"),
+            *("whoami", "hosts", "kv", "fault", "tail", "doctor"),
             *("backup", "restore", "migrate", "triggers", "completion"),
         )
     },

@@ -10,6 +10,8 @@ import msgspec
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import deployment_numbers
 from gateway.cli.options import Places, load, locate, places, tell_if_new
+from gateway.clock import SYSTEM_CLOCK
+from gateway.money.refused import refuse_past_prices
 from runtime.deploy import reload
 from runtime.deploy.changes import Change
 from runtime.deploy.rollout import Done, by, carry_out, plan
@@ -44,6 +46,7 @@ def deploy(dry_run: bool, message: str, timeout_s: float, places: Places, as_jso
     A file with faults changes nothing. If nothing runs, the next start uses it.
     """
     settings = load(places, dev=is_dev(locate(places).state_dir))
+    refuse_past_prices(settings, SYSTEM_CLOCK.now_us())
     if dry_run:
         told = "Dry run: the file is good, and nothing was changed."
         tell(settings, plan(settings), None, told, as_json=as_json)

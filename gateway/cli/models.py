@@ -23,6 +23,7 @@ from gateway.cli.options import Declined, Places, peek, places, table
 from gateway.cli.whoami import public_server
 from gateway.clock import SYSTEM_CLOCK
 from gateway.errors import ModelNotFound
+from gateway.money.wanted import named_for, wanted_of
 from runtime import settings as config
 from runtime.config.cards import Task
 from runtime.settings import Settings
@@ -106,9 +107,11 @@ def shown_by(settings: Settings) -> list[Shown]:
     """All models by all their names."""
     now_us = SYSTEM_CLOCK.now_us()
     catalog = catalog_of(settings.file.models, {}, facts_of(settings))
+    wanted = wanted_of(settings.file)
     return [
-        Shown(model, name, model.prices, model.prices_since, settings.file.limits, now_us)
+        Shown(model, name, price, price, settings.file.limits, now_us)
         for model in catalog.served_at(now_us)
+        for price in [named_for(wanted[model.id, None], now_us)]
         for name in (model.id, *model.aliases)
     ]
 

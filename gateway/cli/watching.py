@@ -18,6 +18,8 @@ import click
 
 from gateway.cli.deploy import ON_SAVE, differences, outcome
 from gateway.cli.options import EXIT_CODES, Told
+from gateway.clock import SYSTEM_CLOCK
+from gateway.money.refused import refuse_past_prices
 from runtime import settings as config
 from runtime.config.dev_vars import FILE
 from runtime.config.place import project_folder
@@ -98,6 +100,7 @@ class Watch:
                 dev=True,
                 environ=self._environ,
             )
+            refuse_past_prices(settings, SYSTEM_CLOCK.now_us())
             done = carry_out(
                 settings,
                 by=by("bulkhead dev"),

@@ -45,6 +45,7 @@ HEADINGS: dict[type[Struct], str] = {
     models.ModelSettings: "`[[models]]`",
     attached.AttachedServer: "`[[models.servers]]`",
     models.PriceSettings: "`[models.price]`",
+    models.DatedPriceSettings: "`[[models.prices]]`",
     lifecycle.Lifecycle: "`[models.lifecycle]`",
 }
 REFERENCE = {"type": "string", "pattern": rf"\$\{{{NAME}\}}"}

@@ -33,7 +33,17 @@ class PriceSettings(Struct, frozen=True, kw_only=True):
     input: Price = "0"
     cached_input: Price = "0"
     output: Price = "0"
-    effective_from: DayOrNone = None  # shown in the catalog
+    effective_from: DayOrNone = None  # None: from when it is deployed
+
+
+class DatedPriceSettings(Struct, frozen=True, kw_only=True):
+    """Prices per 1,000,000 tokens from a day on. All of it is named: what was left out is free."""
+
+    effective_from: datetime.date
+    currency: Currency
+    input: Price
+    cached_input: Price
+    output: Price
 
 
 HOST_KEYS = ("min_hosts", "max_hosts", "idle_timeout_s", "tokens_per_host", "memory_bytes")
@@ -59,6 +69,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     card: str = ""  # the catalog's record: a shipped one's name, or a file beside the config
     lifecycle: Lifecycle = Lifecycle()  # if it says anything, then instead of its card's
     price: PriceSettings = PriceSettings()
+    prices: tuple[DatedPriceSettings, ...] = ()  # from other days on
     limits: RateSettings = RateSettings()  # of all tenants together
     max_waiting: Number = 512  # requests that wait for a host, or for room at one
     max_in_flight: Count = 128  # requests at one host at a time
@@ -94,6 +105,12 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
         least, most = found.get("min_hosts", 0), found.get("max_hosts", 1)
         if least is not None and most is not None and least > most:
             yield "min_hosts", "is more than `max_hosts`"
+        days = [getattr(found.get("price"), "effective_from", None)]
+        for i, price in enumerate(found.get("prices") or ()):
+            day = getattr(price, "effective_from", None)
+            if day is not None and day in days:
+                yield f"prices[{i}].effective_from", f"there is a price from {day} on already"
+            days.append(day)
         engine = found.get("engine", "")
         for key in FOREIGN_KEYS.get(engine, ()):
             if found.get(key) not in (None, "", {}):

@@ -172,7 +172,7 @@ class ContractSettings(Struct, frozen=True, kw_only=True):
     input: Price
     cached_input: Price
     output: Price
-    effective_from: DayOrNone = None
+    effective_from: DayOrNone = None  # None: from when it is deployed
 
 
 class TenantSettings(Struct, frozen=True, kw_only=True):
@@ -185,14 +185,16 @@ class TenantSettings(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """Origins that browsers send, one price a model, and its limits once."""
+        """Origins that browsers send, one price a model and day, and its limits once."""
         for i, origin in enumerate(found.get("origins") or ()):
             if fault := origin_fault(origin or ""):
                 yield f"origins[{i}]", fault
-        models = [price.model if price else None for price in found.get("prices") or ()]
-        for i, model in enumerate(models):
-            if model is not None and model in models[:i]:
-                yield f"prices[{i}].model", f"{model!r} has a price already"
+        prices = found.get("prices") or ()
+        agreed = [price and (price.model, price.effective_from) for price in prices]
+        for i, one in enumerate(agreed):
+            if one and one[0] is not None and one in agreed[:i]:
+                since = f" from {one[1]} on" if one[1] else ""
+                yield f"prices[{i}].model", f"{one[0]!r} has a price{since} already"
         models = [one.model if one else None for one in found.get("limits") or ()]
         for i, model in enumerate(models):
             if model is not None and model in models[:i]:

@@ -7,7 +7,6 @@ import datetime
 import pytest
 
 from gateway.catalog.catalog import catalog_of
-from gateway.catalog.contracts import contracts_of
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices
 from runtime.settings import parse
@@ -120,22 +119,3 @@ def test_clients_are_told_of_the_end_in_headers() -> None:
         b"link": b'</v1/models/@cf/a-b>; rel="successor-version"',
     }
     assert AGEING.deployment("new", NOW).notices == {}
-
-
-def test_a_contract_s_price_is_this_tenant_s_alone() -> None:
-    text = (
-        LIFE
-        + """
-[[tenants]]
-name = "acme"
-prices = [
-    { model = "new", currency = "EUR", input = "0.05", cached_input = "0", output = "1" },
-]
-"""
-    )
-    file = parse(text, "x")[0]
-    contracts = contracts_of(file.tenants)
-    new, old = (AGEING.deployment(name, NOW) for name in ("new", "old"))
-    assert contracts.prices("acme", new) == TokenPrices("EUR", 50_000, 0, 1_000_000)
-    assert contracts.prices("acme", old) == old.prices
-    assert contracts.prices("beta", new) == new.prices == TokenPrices("USD", 0, 0, 0)

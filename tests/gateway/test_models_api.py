@@ -125,7 +125,7 @@ async def test_the_caller_s_contract_is_shown_and_billed(tmp_path: Path) -> None
         }
         assert (theirs["pricing_currency"], theirs["list_pricing_currency"]) == ("EUR", "USD")
         assert theirs["list_pricing"] == ours["pricing"]
-        assert theirs["effective_from"] is None, "of the contract, nobody said"
+        assert theirs["effective_from"] > "2026-11", "since it was deployed"
         assert theirs["price_version_id"] != ours["price_version_id"]
         body = {"model": "@cf/there", "messages": [{"role": "user", "content": "x"}]}
         for tenant in ("contracted", "acme"):

@@ -18,12 +18,12 @@ from gateway import parts
 from gateway.app import create_app
 from gateway.demo import demo_key
 from gateway.identity.tenants import create_key, revoke_key
-from gateway.store.connection import DATABASE, open_for_writing
+from gateway.store.connection import DATABASE, open_for_reading, open_for_writing
 from gateway.store.hold import held
 from gateway.store.migrate import migrate
 from runtime import keyring
 from runtime.config.limits import LimitSettings
-from runtime.config.models import ModelSettings
+from runtime.config.models import ModelSettings, PriceSettings
 from runtime.config.sections import FileSettings, ServerSettings
 from runtime.deploy.reload import Apply
 from runtime.host.process import HostServer
@@ -249,3 +249,41 @@ async def test_settings_that_can_t_be_applied_change_nothing(state_dir: Path) ->
             with pytest.raises(ValueError, match="no price"):
                 await apply(structs.replace(settings, file=file), 2)
             assert await said(http) == "one"
+
+
+async def test_a_price_is_fixed_when_a_request_is_admitted(state_dir: Path) -> None:
+    """Also across a change in mid-stream; the catalog and its history tell of both."""
+    go = asyncio.Event()
+
+    def priced(settings: Settings, price: str) -> Settings:
+        (model,) = settings.file.models
+        model = structs.replace(model, price=PriceSettings(output=price))
+        return structs.replace(settings, file=structs.replace(settings.file, models=(model,)))
+
+    async with upstream(answering("one", go)) as one:
+        settings = settings_for(state_dir, one)
+        async with serving(priced(settings, "1")) as (http, apply):
+            async with http.stream("POST", "/completions", json=BODY | {"stream": True}) as answer:
+                chunks = answer.aiter_text()
+                await anext(chunks)
+                await apply(priced(settings, "2"), 2)
+                assert await said(http) == "one"
+                go.set()
+                assert [chunk async for chunk in chunks]
+            history = (await http.get("/models/m/prices")).json()
+            now = (await http.get("/models/m")).json()
+    with closing(open_for_reading(state_dir / DATABASE)) as db:
+        rows = db.execute(
+            "SELECT amount_pico, price_version_id, list_price_version_id FROM usage_record"
+            " ORDER BY opened_at"
+        ).fetchall()
+    newer, older = history["data"]
+    assert [(one["output"], one["in_force"], one["for"]) for one in (newer, older)] == [
+        ("2", True, "everybody"),
+        ("1", False, "everybody"),
+    ]
+    assert now["price_version_id"] == newer["id"]
+    assert rows == [
+        (2 * 1_000_000, older["id"], older["id"]),
+        (2 * 2_000_000, newer["id"], newer["id"]),
+    ]

@@ -35,6 +35,7 @@ price_version = Table(
         "model_id",
         text("coalesce(tenant_id, '')"),
         "effective_from",
+        "created_at",  # of two that begin at one moment, the one that was made later counts
         unique=True,
     ),
     sqlite_strict=True,
