@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.budgets.webhook import Hook
 from gateway.clock import SYSTEM_CLOCK
 from gateway.crons.crons import Crons
 from gateway.crons.jobs import warm
@@ -85,7 +86,8 @@ def create_app(
                 models=[deployment.id for deployment in env.catalog],
             )
             crons = Crons(lambda: current, partial(warm, parts.placement), SYSTEM_CLOCK)
-            async with following(apply), running(crons.follow()), living:
+            alerts = parts.alerts.follow(lambda: hook_of(current))
+            async with following(apply), running(crons.follow()), running(alerts), living:
                 yield
         log.info("gateway_stopped")
 
@@ -134,6 +136,14 @@ def from_parent(parent: Parent) -> ASGIApp:
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     return app
+
+
+def hook_of(settings: Settings) -> Hook | None:
+    """Where alerts are sent under these settings; None: nowhere."""
+    alerts = settings.file.alerts
+    if not alerts.url:
+        return None
+    return Hook(alerts.url, settings.secrets[alerts.secret], settings.file.name)
 
 
 def readiness(env: Env | None) -> Response:

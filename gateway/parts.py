@@ -21,6 +21,7 @@ import structlog
 from anyio import CapacityLimiter, to_thread
 
 from gateway.boots import Boots
+from gateway.budgets.sender import AlertSender
 from gateway.catalog.catalog import catalog_of
 from gateway.catalog.facts import facts_of
 from gateway.clock import SYSTEM_CLOCK
@@ -71,6 +72,7 @@ CONFIG_HASH_LEN = 32  # 128 bits, hexadecimal
 class Parts:
     """The parts that all Envs of a process share."""
 
+    alerts: AlertSender
     auth: Authenticator
     directory: KeyDirectory
     gate: Gate
@@ -182,6 +184,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         gate = await stack.enter_async_context(open_gate(limits, password, boot_id))
         pepper, domain_key = root.derive(PEPPER_LABEL), root.derive("domain")
         yield Parts(
+            alerts=AlertSender(database, writer, door, SYSTEM_CLOCK),
             auth=Authenticator(directory, SYSTEM_CLOCK, pepper, domain_key),
             directory=directory,
             gate=gate,

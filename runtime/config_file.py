@@ -132,6 +132,9 @@ def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
     required = table.get("required") if isinstance(table, dict) else None
     for i, name in enumerate(required if isinstance(required, list) else []):
         _note(found, name, f"secrets.required[{i}]")
+    alerts = data.get("alerts")
+    if isinstance(alerts, dict):
+        _note(found, alerts.get("secret"), "alerts.secret")
     models = data.get("models")
     for i, model in enumerate(models if isinstance(models, list) else []):
         if isinstance(model, dict):

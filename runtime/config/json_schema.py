@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from runtime.config import attached, environments, lifecycle, limits, models, sections, tls
+from runtime.config import alerts, attached, environments, lifecycle, limits, models, sections, tls
 from runtime.config.variables import NAME
 
 REPO = Path(__file__).resolve().parents[2]
@@ -36,6 +36,7 @@ HEADINGS: dict[type[Struct], str] = {
     sections.RemoteNodeSettings: "`[[nodes]]`",
     tls.ClientTls: "`[nodes.tls]`",
     sections.ObservabilitySettings: "`[observability]`",
+    alerts.AlertSettings: "`[alerts]`",
     sections.TriggerSettings: "`[triggers]`",
     sections.CronSettings: "`[[triggers.crons]]`",
     sections.SecretSettings: "`[secrets]`",

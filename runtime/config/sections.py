@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from runtime.config import cron
+from runtime.config.alerts import AlertSettings
 from runtime.config.environments import DEFAULT_NAME
 from runtime.config.footprint import memory_faults
 from runtime.config.kinds import (
@@ -214,6 +215,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     limits: LimitSettings = LimitSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
     triggers: TriggerSettings = TriggerSettings()
+    alerts: AlertSettings = AlertSettings()
     routes: tuple[str, ...] = ()  # where this gateway answers, such as "ai.example.com/*"
     vars: dict[str, Any] = {}  # for `${NAME}` in the values of this file
     secrets: SecretSettings = SecretSettings()

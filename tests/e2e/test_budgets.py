@@ -18,6 +18,7 @@ from gateway.store.reader import read
 from tests.e2e.asking import complete, eventually
 from tests.e2e.clients import Load
 from tests.e2e.ledger import exported, records
+from tests.gateway.budgets.receiver import receiving, status
 from tests.stack import Stack, fake_config, running
 
 BODY = {"model": "echo", "prompt": "canary-4711", "max_tokens": 100}
@@ -112,6 +113,22 @@ def test_a_kill_leaves_no_hold(stack: Stack) -> None:
         load.wait_for_more(20)
     assert any(row["state"] == "orphaned" for row in records(stack))
     assert_at_rest(stack)
+
+
+def test_an_alert_reaches_the_webhook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALERTS_KEY", "a secret")
+    with receiving() as receiver:
+        url = f"http://127.0.0.1:{receiver.port}/hook"
+        config = fake_config(more=f'[alerts]\nurl = "{url}"\nsecret = "ALERTS_KEY"\n')
+        receiver.script = [status(500)]
+        with running(tmp_path, config) as stack:
+            make(stack, 1, "--alerts", "100")
+            assert complete(stack).status_code == 429
+            eventually(lambda: len(receiver.got) == 2, "it is tried again")
+            assert b"t0ken" not in receiver.got[0].body
+            assert "a secret" not in stack.log.read_text()
+    first, second = (got.headers["webhook-id"] for got in receiver.got)
+    assert first == second
 
 
 def test_an_archived_budget_holds_nobody(stack: Stack) -> None:

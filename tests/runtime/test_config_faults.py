@@ -143,6 +143,14 @@ BROKEN: list[tuple[str, str, dict[str, str]]] = [
      '{ cron = "0 3 * * *", run = "warm", model = "a" }]\n' + MODEL + ATTACHED,
      {"triggers.crons[0].model": "there is no model 'mm'; did you mean \"m\"?",
       "triggers.crons[1].model": "'a' is an attached server's: no host"}),
+    # alerts
+    ("a webhook that can't be called", '[alerts]\nurl = "ftp://x"\nsecret = "HERE"\n' + MODEL,
+     {"alerts.url": "expected an http:// or https:// URL"}),
+    ("a webhook without a secret", '[alerts]\nurl = "https://x/y"\n' + MODEL,
+     {"alerts.secret": "is missing beside `url`: what is sent is signed with it"}),
+    ("a webhook whose secret isn't there",
+     '[alerts]\nurl = "https://x/y"\nsecret = "GONE"\n' + MODEL,
+     {"alerts.secret": "the secret GONE is not set"}),
     # tenants and routes
     ("two tenants of one name", '[[tenants]]\nname = "t"\n[[tenants]]\nname = "t"\n' + MODEL,
      {"tenants[1].name": "'t' is used twice"}),

@@ -53,6 +53,8 @@ BEYOND = {
     "warming what isn't there": True, "two tenants of one name": True,
     "a route without a path": True, "a required secret that isn't there": True,
     "a variable that isn't there": True, "a variable of a wrong type": True,
+    "a webhook that can't be called": True, "a webhook without a secret": True,
+    "a webhook whose secret isn't there": True,
     "no number": True, "a share that is no number": True,  # JSON has no nan
     "an id with a line end": True,  # Python's $ lets it pass, an editor's doesn't
 }  # fmt: skip
