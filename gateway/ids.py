@@ -7,25 +7,25 @@ sort in the order they were made even if somebody sets the machine's clock back,
 
 from __future__ import annotations
 
-import secrets
+import os
+import random
 import time
-from base64 import b32encode
+from itertools import product
 
-_RFC_4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_TO_CROCKFORD = bytes.maketrans(_RFC_4648, _CROCKFORD)
-_ULID_LEN = 26
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = ["".join(pair) for pair in product(_CROCKFORD, repeat=2)]  # of each 10 bits
+_SHIFTS = range(120, -1, -10)
 _PROCESS_EPOCH_NS = time.time_ns() - time.monotonic_ns()
 _NS_PER_MS = 1_000_000
+
+# An id must differ from all others, and be no secret: a generator of the process, seeded by the
+# system, is as good as asking the system each time, and needs no call to it.
+_chance = random.Random(os.urandom(32))  # noqa: S311
+os.register_at_fork(after_in_child=lambda: _chance.seed(os.urandom(32)))
 
 
 def new_id(prefix: str) -> str:
     """A fresh id such as `ur_01JD…`: `prefix`, an underscore, 26 characters."""
     milliseconds, fraction_ns = divmod(_PROCESS_EPOCH_NS + time.monotonic_ns(), _NS_PER_MS)
-    return f"{prefix}_{_base32(milliseconds << 80 | fraction_ns << 60 | secrets.randbits(60))}"
-
-
-def _base32(number: int) -> str:
-    """The last 26 of the 32 digits that 20 bytes make."""
-    digits = b32encode(number.to_bytes(20)).translate(_TO_CROCKFORD)
-    return digits[-_ULID_LEN:].decode()
+    number = milliseconds << 80 | fraction_ns << 60 | _chance.getrandbits(60)
+    return f"{prefix}_{''.join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])}"
