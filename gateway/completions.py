@@ -86,6 +86,7 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
             if ready:
                 await call.event(ready)
                 meter.handed_over()
+                entry.errand.count(meter.so_far())
     env.pulse.note(entry.tenant_id, entry.errand.deployment.id, meter.pace())
     await entry.settle()
     await call.end((tail if entry.errand.ask.include_usage else b"") + DONE)
@@ -94,6 +95,7 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
 async def _whole(env: Env, call: Call, entry: Entry) -> None:
     answer = await env.relay.whole(entry.errand)
     entry.meter.final = answer.usage
+    entry.errand.count(answer.usage)
     entry.meter.finish_reason = answer.finish_reason
     await entry.settle()
     await call.send_json(200, answer.body)

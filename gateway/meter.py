@@ -65,6 +65,12 @@ class Meter:
         ttft_s = (self.first_token_at - self._began_at) / US
         return Pace(ttft_s, rate if self._delivered > 1 and rate else None)
 
+    def so_far(self) -> Usage | None:
+        """What the engine has told along the stream; None until it has told of the prompt."""
+        if self._prompt is None:
+            return Usage(0, 0, self._seen) if self._seen else None
+        return Usage(self._prompt, self._cached, self._seen)
+
     def usage(self, outcome: Outcome) -> tuple[Usage | None, UsageSource]:
         """What to write down for this outcome: the engine's own total, or what was delivered."""
         if outcome in FINISHED.values():  # billed by the engine's total, or not at all

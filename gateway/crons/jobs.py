@@ -53,8 +53,11 @@ async def warm(placement: Placement, model: str) -> None:
     """Wait in a model's line as a request would, so that a host starts. Raises Refusal."""
     line = placement.line(model)
     turn = line.turn(0)
-    place = line.take(turn) or await line.wait(turn, sys.maxsize, WARM_S)
-    line.leave(place, 0)
+    try:
+        place = line.take(turn) or await line.wait(turn, sys.maxsize, WARM_S)
+        line.leave(place, 0)
+    finally:
+        line.end(turn)
 
 
 def folder_of(job: CronSettings, settings: Settings) -> Path:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.catalog.catalog import Deployment
+from gateway.prices import Usage
+from gateway.relay.fairness import cost_of
+from gateway.relay.queue import Turn
 from gateway.schema import Ask
 
+CHARS_A_TOKEN = 4  # about, in English
 TURN_TOKENS = 16  # a chat template's, at most, around each message
 ID_PREFIX = {"chat": "chatcmpl", "completion": "cmpl"}
 
@@ -27,6 +31,8 @@ class Errand:
     host_id: str | None = None
     fallbacks: tuple[Deployment, ...] = ()
     session: str = ""
+    weight: int = 1  # of the tenant's share of the model
+    turn: Turn | None = None  # in the model's line
     attempts: int = 0
     has_fallen_back: bool = field(default=False, init=False)
 
@@ -38,6 +44,23 @@ class Errand:
         for turn in ask.messages or ():
             size += len(turn.content) + TURN_TOKENS
         return size + len(ask.prompt or ())
+
+    @property
+    def ahead(self) -> int:
+        """What the tenant's share is charged for until the tokens are counted.
+
+        An unstreamed answer tells nothing while it runs, so all that it may be is paid first.
+        """
+        ask = self.ask
+        length = sum(len(turn.content) for turn in ask.messages or ()) + len(ask.prompt or ())
+        output = 0 if ask.stream else ask.max_tokens or self.deployment.default_max_tokens
+        return cost_of(length // CHARS_A_TOKEN, output)
+
+    def count(self, usage: Usage | None) -> None:
+        """What was computed for it by now, as far as it's known."""
+        if self.turn and usage:
+            uncached = usage.input_tokens - usage.cached_input_tokens
+            self.turn.count(uncached, usage.output_tokens)
 
     @property
     def param(self) -> str:

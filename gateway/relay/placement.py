@@ -2,54 +2,25 @@
 
 A place is a host, or a server attached by URL. It takes so many requests at once; a request gets
 the one with the fewest tokens in flight, by its weight, or the one that its session went to before,
-unless that has far more to do. While no place has room, requests wait in the order in
-which they came, so many and so long. Nobody is woken but who gets a place.
+unless that has far more to do. While no place has room, requests wait, so many and so long: next is
+the tenant that has had the least of the model (`fairness`), and of its requests the one that came
+first. Nobody is woken but who gets a place.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
 from gateway.errors import ModelFailed, QueueFull, Unavailable
 from gateway.relay.affinity import SLACK_TOKENS, score
 from gateway.relay.breaker import State
+from gateway.relay.fairness import Shares
 from gateway.relay.place import Place
+from gateway.relay.queue import Queue, Turn, Waiter
 from runtime.node_wire import ModelDemand
 
 RETRY_S = 1.0  # a place that took no request is tried again
-
-
-class Turn:
-    """A request's place in the order in which they came, its own for as long as it lasts.
-
-    It isn't given a place that it `tried`. One of a session prefers the session's place.
-    """
-
-    __slots__ = ("had_place", "number", "session", "tokens", "tried", "until")
-
-    def __init__(self, number: int, tokens: int, session: str = "") -> None:
-        self.number = number
-        self.tokens = tokens
-        self.session = session
-        self.tried: tuple[Place, ...] = ()
-        self.had_place = False
-        self.until: float | None = None  # the loop's time; set when it first waits
-
-
-class Waiter:
-    """A turn that is waited for."""
-
-    __slots__ = ("future", "turn")
-
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-        self.future: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
-
-
-def _number(waiter: Waiter) -> int:
-    return waiter.turn.number
 
 
 class Line:
@@ -63,18 +34,26 @@ class Line:
         self.max_in_flight = 1
         self._on_wait = on_wait
         self._arrived = 0
-        self._waiting: list[Waiter] = []  # by their numbers
+        self._shares = Shares()
+        self._queue = Queue(self._shares)
         self._most_waiting = 0  # since that was told
-        self._waiting_tokens = 0
 
-    def turn(self, tokens: int, session: str = "") -> Turn:
-        """The turn of a request that comes now. It takes or waits with it, as often as it must."""
+    def turn(self, tokens: int, tenant: str = "", weight: int = 1, *, ahead: int = 0) -> Turn:
+        """The turn of a request that comes now. It takes or waits with it, as often as it must.
+
+        `end` is called for it once, whatever becomes of it.
+        """
         self._arrived += 1
-        return Turn(self._arrived, tokens, session)
+        self._shares.join(tenant)
+        return Turn(self._shares, self._arrived, tokens, tenant, weight, ahead)
+
+    def end(self, turn: Turn) -> None:
+        """The request is over, or was refused."""
+        self._shares.leave(turn.tenant)
 
     def take(self, turn: Turn) -> Place | None:
         """The place with the least to do that has room, entered; None if one has to wait."""
-        if self._waiting:
+        if self._queue:
             return None
         place = self._best(turn)
         if place is not None:
@@ -84,7 +63,7 @@ class Line:
     def leave(self, place: Place, tokens: int) -> None:
         """The request has ended there; who waits may come."""
         place.leave(tokens)
-        if self._waiting:
+        if self._queue:
             self.serve()
 
     def lose(self, place: Place) -> None:
@@ -125,7 +104,7 @@ class Line:
             self._give_back(waiter)
             raise
         finally:
-            self._drop(waiter)
+            self._queue.drop(waiter)
 
     def set_places(self, places: list[Place]) -> None:
         """Other places from now on."""
@@ -137,9 +116,8 @@ class Line:
 
     def serve(self) -> None:
         """Give places to those that wait, in order, while there are any with room."""
-        while self._waiting and (place := self._best(self._waiting[0].turn)):
-            waiter = self._waiting[0]
-            self._drop(waiter)
+        while self._queue and (place := self._best((waiter := self._queue.next()).turn)):
+            self._queue.drop(waiter)
             if not waiter.future.done():  # else it is just leaving
                 self._enter(place, waiter.turn)
                 waiter.future.set_result(place)
@@ -147,19 +125,19 @@ class Line:
     def fail(self) -> None:
         """The model has failed: nobody needs to wait."""
         self.has_failed = True
-        for waiter in self._waiting:
+        for waiter in self._queue:
             if not waiter.future.done():
                 waiter.future.set_exception(_failed())
 
     @property
     def num_waiting(self) -> int:
         """Requests that wait now."""
-        return len(self._waiting)
+        return len(self._queue)
 
     def waiting_told(self) -> ModelDemand:
         """Those that wait: the most since the last time."""
-        most, self._most_waiting = self._most_waiting, len(self._waiting)
-        return ModelDemand(waiting=most, tokens=self._waiting_tokens)
+        most, self._most_waiting = self._most_waiting, len(self._queue)
+        return ModelDemand(waiting=most, tokens=self._queue.tokens)
 
     def takes_any(self) -> bool:
         """Whether any place takes requests at present, be it full or not."""
@@ -189,34 +167,31 @@ class Line:
         return max(fit, key=lambda place: score(session, place.host_id, place.weight))
 
     def _enter(self, place: Place, turn: Turn) -> None:
-        turn.had_place = True
+        turn.enter()
         place.enter(turn.tokens)
 
     def _refuse_at_once(self, turn: Turn, max_waiting: int) -> None:
         if self.has_failed:
             raise _failed()
-        if len(self._waiting) >= max_waiting and not turn.had_place:
+        if len(self._queue) >= max_waiting and not turn.had_place:
             if not self._most_waiting:  # where nobody may wait, a host has to start all the same
                 self._most_waiting = 1
                 self._on_wait()
-            raise QueueFull(f"{self._crowd()}; try again later")
+            full, last = self._full(), self._queue.longer_than(turn)
+            if last is None:
+                raise full
+            self._queue.drop(last)
+            last.future.set_exception(full)
 
     def _join(self, turn: Turn) -> Waiter:
         waiter = Waiter(turn)
-        insort(self._waiting, waiter, key=_number)
-        self._waiting_tokens += turn.tokens
-        if len(self._waiting) > self._most_waiting:
-            self._most_waiting = len(self._waiting)
-        if len(self._waiting) == 1:
+        self._queue.join(waiter)
+        if len(self._queue) > self._most_waiting:
+            self._most_waiting = len(self._queue)
+        if len(self._queue) == 1:
             self._on_wait()
         self.serve()  # there may be room by now: a deploy may have made more of it
         return waiter
-
-    def _drop(self, waiter: Waiter) -> None:
-        at = bisect_left(self._waiting, waiter.turn.number, key=_number)
-        if at < len(self._waiting) and self._waiting[at] is waiter:
-            del self._waiting[at]
-            self._waiting_tokens -= waiter.turn.tokens
 
     def _give_back(self, waiter: Waiter) -> None:
         """Who left in the moment in which a place was given to it doesn't keep it."""
@@ -224,10 +199,13 @@ class Line:
         if future.done() and not future.cancelled() and future.exception() is None:
             self.leave(future.result(), waiter.turn.tokens)
 
+    def _full(self) -> QueueFull:
+        return QueueFull(f"{self._crowd()}; try again later")
+
     def _crowd(self) -> str:
-        if not self._waiting:
+        if not self._queue:
             return f"nobody may wait for this model, and {self._why()}"
-        number = len(self._waiting)
+        number = len(self._queue)
         wait = "request waits" if number == 1 else "requests wait"
         return f"{number} {wait} for this model already"
 

@@ -27,7 +27,8 @@ from gateway.relay.extra_fields import (
     salt_of,
 )
 from gateway.relay.place import Place
-from gateway.relay.placement import Line, Placement, Turn
+from gateway.relay.placement import Line, Placement
+from gateway.relay.queue import Turn
 from gateway.relay.retries import MAX_ATTEMPTS, MAX_SENT
 from gateway.relay.sse import BadFrame, read_error
 from gateway.relay.transport import Broken, ConnectFailed, Reply
@@ -85,7 +86,17 @@ class Sender:
     async def answer(self, errand: Errand) -> AsyncIterator[Answer]:
         """The engine's answer, its status 200. Raises Refusal."""
         line = self._line(errand.deployment)
-        turn = line.turn(errand.tokens, errand.session)
+        turn = line.turn(errand.tokens, errand.domain, errand.weight, ahead=errand.ahead)
+        turn.session, errand.turn = errand.session, turn
+        try:
+            async with self._placed(line, turn, errand) as answer:
+                yield answer
+        finally:
+            line.end(turn)
+
+    @asynccontextmanager
+    async def _placed(self, line: Line, turn: Turn, errand: Errand) -> AsyncIterator[Answer]:
+        """From the first place that gives one."""
         budget = self._attached.budget(errand.deployment.id)
         budget.asked()
         failures: list[Failed] = []

@@ -23,7 +23,9 @@ def line(*weights: int, room: int = 1000) -> Line:
 
 
 def where(given: Line, session: str, tokens: int = 0) -> str:
-    place = given.take(given.turn(tokens, session))
+    turn = given.turn(tokens)
+    turn.session = session
+    place = given.take(turn)
     assert place
     return place.host_id
 
