@@ -7,11 +7,11 @@ sent twice, and is never lost.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
 from gateway.budgets.rows import ACCOUNT, account_of
 from gateway.budgets.webhook import GIVE_UP_S, US, Alert, retry_us
+from gateway.store.sql import Connection
 
 CLAIM_S = 30  # longer than an attempt takes
 AT_A_TIME = 8
@@ -27,13 +27,13 @@ class Waiting:
     attempts: int
 
 
-def due(db: sqlite3.Connection, now_us: int) -> list[Waiting]:
+def due(db: Connection, now_us: int) -> list[Waiting]:
     """The next to be sent, those first that have waited longest."""
     values = {"now": now_us, "oldest": now_us - GIVE_UP_S * US, "count": AT_A_TIME}
     return [Waiting(*row) for row in db.execute(_DUE, values).fetchall()]
 
 
-def claim(db: sqlite3.Connection, waiting: Waiting, now_us: int) -> Alert | None:
+def claim(db: Connection, waiting: Waiting, now_us: int) -> Alert | None:
     """Count an attempt up. None: somebody else did, or it was sent."""
     values = {**_key(waiting), "attempts": waiting.attempts, "until": now_us + CLAIM_S * US}
     row = db.execute(_CLAIM, values).fetchone()
@@ -45,12 +45,12 @@ def claim(db: sqlite3.Connection, waiting: Waiting, now_us: int) -> Alert | None
     return Alert(account, tenant_name, waiting.percent, raised_at=row[0], attempts=row[1])
 
 
-def delivered(db: sqlite3.Connection, waiting: Waiting, now_us: int) -> None:
+def delivered(db: Connection, waiting: Waiting, now_us: int) -> None:
     """It was accepted."""
     db.execute(_SENT, {**_key(waiting), "now": now_us})
 
 
-def failed(db: sqlite3.Connection, waiting: Waiting, now_us: int) -> None:
+def failed(db: Connection, waiting: Waiting, now_us: int) -> None:
     """It wasn't, and is tried again later; sooner than the claim's end, or later than that."""
     next_try_at = now_us + retry_us(waiting.attempts + 1)
     db.execute(_FAILED, {**_key(waiting), "next_try_at": next_try_at})

@@ -10,7 +10,6 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -23,6 +22,7 @@ from gateway.budgets.webhook import Alert, Hook, body_of, headers_of
 from gateway.clock import Clock
 from gateway.door import Door
 from gateway.ids import new_id
+from gateway.store.address import Database
 from gateway.store.errors import StoreUnavailable
 from gateway.store.reader import read_in_thread
 from gateway.store.writer import Job, Writer
@@ -40,7 +40,7 @@ class AlertSender:
 
     def __init__(
         self,
-        database: Path,
+        database: Database,
         writer: Writer,
         door: Door,
         clock: Clock,

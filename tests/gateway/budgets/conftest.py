@@ -1,24 +1,25 @@
-"""A ledger over a real store, whose tenant gets budgets."""
+"""A ledger over a real store, on each database; its tenant gets budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gateway.ledger import Ledger
+from gateway.store.address import Database
 from gateway.store.writer import Writer
-from tests.gateway.records import FakeClock, new_store
+from tests.gateway.records import FakeClock, fill
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return new_store(tmp_path)
+def path(database: Database) -> Database:
+    fill(database)
+    return database
 
 
 @pytest.fixture
-def writer(path: Path) -> Iterator[Writer]:
+def writer(path: Database) -> Iterator[Writer]:
     writer = Writer(path)
     writer.start()
     yield writer

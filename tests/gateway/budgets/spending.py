@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from gateway.budgets.bounds import Bound
@@ -14,7 +13,8 @@ from gateway.budgets.rows import Account
 from gateway.budgets.spending import differences
 from gateway.prices import Terms, TokenPrices
 from gateway.record import Opening
-from gateway.store.connection import open_for_writing
+from gateway.store.address import Database
+from gateway.store.connection import open_for_writing, transaction
 from gateway.store.reader import read
 from tests.gateway.records import OPENING
 
@@ -33,13 +33,13 @@ def opening(**changes: Any) -> Opening:
     return replace(base, **changes)
 
 
-def make(path: Path, now_us: int = 0, **changes: Any) -> Account:
+def make(path: Database, now_us: int = 0, **changes: Any) -> Account:
     """A budget, made as the command line makes one."""
-    with closing(open_for_writing(path)) as db:
+    with closing(open_for_writing(path)) as db, transaction(db):
         return create(db, replace(PLAN, **changes), now_us)
 
 
-def windows(path: Path) -> list[tuple[int, int, int]]:
+def windows(path: Database) -> list[tuple[int, int, int]]:
     """(starts_at, spent, held) of all windows, in order."""
     query = (
         "SELECT starts_at, spent_nano, held_nano FROM budget_window ORDER BY budget_id, starts_at"
@@ -47,12 +47,12 @@ def windows(path: Path) -> list[tuple[int, int, int]]:
     return read(path, lambda db: db.execute(query).fetchall())
 
 
-def holds(path: Path) -> int:
+def holds(path: Database) -> int:
     """How many there are."""
     found: int = read(path, lambda db: db.execute("SELECT count(*) FROM budget_hold").fetchone())[0]
     return found
 
 
-def assert_agrees(path: Path) -> None:
+def assert_agrees(path: Database) -> None:
     """What windows say is what records and holds say."""
     assert read(path, differences) == []

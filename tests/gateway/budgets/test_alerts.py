@@ -10,7 +10,6 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from gateway.budgets.webhook import GIVE_UP_S, Hook, key_of, retry_us
 from gateway.door import Door
 from gateway.ledger import Ledger
 from gateway.prices import Usage
+from gateway.store.address import Database
 from gateway.store.connection import open_for_writing, transaction
 from gateway.store.reader import read
 from gateway.store.writer import Writer
@@ -34,7 +34,7 @@ US = 1_000_000
 DAY_US = 86_400 * US
 
 
-def raised(path: Path) -> list[tuple[int, int | None, int]]:
+def raised(path: Database) -> list[tuple[int, int | None, int]]:
     """(percent, sent_at, attempts), in order."""
     query = "SELECT percent, sent_at, attempts FROM budget_alert ORDER BY starts_at, percent"
     return read(path, lambda db: db.execute(query).fetchall())
@@ -46,7 +46,7 @@ async def spend(ledger: Ledger, tokens: int) -> None:
 
 
 async def test_each_percentage_is_raised_once_a_window(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     make(path, clock.us, limit_nano=2000, period="daily", alerts=(50, 80))
     await spend(ledger, 999)
@@ -60,14 +60,14 @@ async def test_each_percentage_is_raised_once_a_window(
     assert [percent for percent, _, _ in raised(path)] == [50, 80, 50]
 
 
-async def test_one_request_may_reach_several(ledger: Ledger, path: Path) -> None:
+async def test_one_request_may_reach_several(ledger: Ledger, path: Database) -> None:
     make(path, limit_nano=HOLD, alerts=(1, 50, 99, 100))
     await spend(ledger, 990)
     assert [percent for percent, _, _ in raised(path)] == [1, 50, 99]
 
 
 async def test_a_budget_is_spent_when_a_request_is_refused_for_it(
-    ledger: Ledger, path: Path
+    ledger: Ledger, path: Database
 ) -> None:
     """Spending itself stops short of the limit: else nobody would be told."""
     make(path, limit_nano=1500, alerts=(100,))
@@ -86,7 +86,7 @@ async def test_a_budget_is_spent_when_a_request_is_refused_for_it(
 
 
 async def test_the_first_request_of_a_window_may_be_refused(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     make(path, clock.us, limit_nano=1, period="daily", alerts=(100,))
     clock.us += 5 * DAY_US
@@ -97,7 +97,7 @@ async def test_the_first_request_of_a_window_may_be_refused(
 
 
 async def test_a_new_budget_that_is_spent_already_tells_so(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     await spend(ledger, 700)
     make(path, clock.us, limit_nano=1000, period="daily", alerts=(50, 70, 80))
@@ -119,14 +119,14 @@ def hook(receiver: Receiver) -> Hook:
 
 
 @pytest.fixture
-async def sender(path: Path, writer: Writer, clock: FakeClock) -> AsyncIterator[AlertSender]:
+async def sender(path: Database, writer: Writer, clock: FakeClock) -> AsyncIterator[AlertSender]:
     sender = AlertSender(path, writer, Door(0), clock, deadline_s=0.5)
     yield sender
     await sender.aclose()
 
 
 @pytest.fixture
-async def alert(ledger: Ledger, path: Path) -> str:
+async def alert(ledger: Ledger, path: Database) -> str:
     """One that is due; its budget's id."""
     account = make(path, limit_nano=2000, alerts=(50,))
     await spend(ledger, 1000)
@@ -134,7 +134,12 @@ async def alert(ledger: Ledger, path: Path) -> str:
 
 
 async def test_what_is_sent_is_signed_and_says_what_was_spent(
-    sender: AlertSender, receiver: Receiver, hook: Hook, alert: str, path: Path, clock: FakeClock
+    sender: AlertSender,
+    receiver: Receiver,
+    hook: Hook,
+    alert: str,
+    path: Database,
+    clock: FakeClock,
 ) -> None:
     await sender.look(hook)
     (got,) = receiver.got
@@ -174,7 +179,7 @@ async def test_what_is_not_accepted_is_sent_again_later_under_the_same_id(
     receiver: Receiver,
     hook: Hook,
     alert: str,
-    path: Path,
+    path: Database,
     clock: FakeClock,
     fails: Do | str,
 ) -> None:
@@ -193,7 +198,7 @@ async def test_what_is_not_accepted_is_sent_again_later_under_the_same_id(
 
 
 async def test_a_receiver_that_is_away_gets_it_when_it_is_back(
-    sender: AlertSender, alert: str, path: Path, clock: FakeClock
+    sender: AlertSender, alert: str, path: Database, clock: FakeClock
 ) -> None:
     with receiving() as first:
         port = first.port
@@ -208,7 +213,7 @@ async def test_a_receiver_that_is_away_gets_it_when_it_is_back(
 
 
 async def test_two_processes_send_it_once(
-    path: Path, writer: Writer, clock: FakeClock, receiver: Receiver, hook: Hook, alert: str
+    path: Database, writer: Writer, clock: FakeClock, receiver: Receiver, hook: Hook, alert: str
 ) -> None:
     senders = [AlertSender(path, writer, Door(0), clock) for _ in range(4)]
     await asyncio.gather(*(sender.look(hook) for sender in senders))
@@ -218,7 +223,12 @@ async def test_two_processes_send_it_once(
 
 
 async def test_what_a_killed_process_had_claimed_is_sent_by_another(
-    sender: AlertSender, receiver: Receiver, hook: Hook, alert: str, path: Path, clock: FakeClock
+    sender: AlertSender,
+    receiver: Receiver,
+    hook: Hook,
+    alert: str,
+    path: Database,
+    clock: FakeClock,
 ) -> None:
     with closing(open_for_writing(path)) as db, transaction(db):
         (waiting,) = due(db, clock.us)
@@ -232,7 +242,12 @@ async def test_what_a_killed_process_had_claimed_is_sent_by_another(
 
 
 async def test_after_a_day_it_is_given_up(
-    sender: AlertSender, receiver: Receiver, hook: Hook, alert: str, path: Path, clock: FakeClock
+    sender: AlertSender,
+    receiver: Receiver,
+    hook: Hook,
+    alert: str,
+    path: Database,
+    clock: FakeClock,
 ) -> None:
     clock.us += GIVE_UP_S * US
     await sender.look(hook)
@@ -240,7 +255,7 @@ async def test_after_a_day_it_is_given_up(
     assert raised(path) == [(50, None, 0)]
 
 
-async def test_without_a_hook_they_stay(sender: AlertSender, alert: str, path: Path) -> None:
+async def test_without_a_hook_they_stay(sender: AlertSender, alert: str, path: Database) -> None:
     await sender.look(None)
     assert raised(path) == [(50, None, 0)]
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -18,7 +16,9 @@ from gateway.budgets.holds import OtherCurrency, OverBudget
 from gateway.ledger import Ledger
 from gateway.prices import Terms, TokenPrices, Usage
 from gateway.record import Settlement
-from gateway.store.connection import open_for_writing
+from gateway.store.address import Database
+from gateway.store.connection import open_for_writing, transaction
+from gateway.store.sql import Connection, Cursor
 from gateway.store.writer import Writer
 from tests.gateway.budgets.spending import (
     HOLD,
@@ -38,7 +38,7 @@ def used(tokens: int) -> Settlement:
     return replace(COMPLETED, usage=Usage(tokens, 0, 0))
 
 
-async def test_the_most_is_held_and_what_it_cost_is_spent(ledger: Ledger, path: Path) -> None:
+async def test_the_most_is_held_and_what_it_cost_is_spent(ledger: Ledger, path: Database) -> None:
     make(path)
     record = await ledger.open(opening())
     assert windows(path) == [(0, 0, HOLD)]
@@ -52,7 +52,7 @@ async def test_the_most_is_held_and_what_it_cost_is_spent(ledger: Ledger, path: 
     "outcome", [Outcome.UPSTREAM_ERROR, Outcome.REFUSED, Outcome.TIMEOUT, Outcome.INTEGRITY_ABORT]
 )
 async def test_what_is_not_billed_is_not_spent(
-    ledger: Ledger, path: Path, outcome: Outcome
+    ledger: Ledger, path: Database, outcome: Outcome
 ) -> None:
     make(path)
     record = await ledger.open(opening())
@@ -61,7 +61,7 @@ async def test_what_is_not_billed_is_not_spent(
     assert_agrees(path)
 
 
-async def test_200_at_once_at_a_budget_for_one_admit_one(ledger: Ledger, path: Path) -> None:
+async def test_200_at_once_at_a_budget_for_one_admit_one(ledger: Ledger, path: Database) -> None:
     make(path, limit_nano=2 * HOLD - 1)
     asked = [ledger.open(opening()) for _ in range(200)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -71,7 +71,22 @@ async def test_200_at_once_at_a_budget_for_one_admit_one(ledger: Ledger, path: P
     assert not any(fault.is_spent for fault in refused)  # it would fit if nothing else ran
 
 
-async def test_all_budgets_hold_or_none(ledger: Ledger, path: Path) -> None:
+async def test_replicas_share_a_budget(ledger: Ledger, clock: FakeClock, path: Database) -> None:
+    """Each has a connection of its own; the store says who comes first."""
+    make(path, limit_nano=3 * HOLD)
+    writers = [Writer(path) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    replicas = [ledger, *(Ledger(w, clock, f"boot_r{i}") for i, w in enumerate(writers))]
+    asked = [replica.open(opening()) for _ in range(25) for replica in replicas]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    for writer in writers:
+        await asyncio.to_thread(writer.close)
+    assert len([answer for answer in answers if isinstance(answer, OverBudget)]) == 97
+    assert windows(path) == [(0, 0, 3 * HOLD)]
+
+
+async def test_all_budgets_hold_or_none(ledger: Ledger, path: Database) -> None:
     make(path, limit_nano=5 * HOLD)
     make(path, scope_kind="key", scope_id="key_1", limit_nano=HOLD)
     make(path, model_id="m", limit_nano=3 * HOLD)
@@ -84,7 +99,7 @@ async def test_all_budgets_hold_or_none(ledger: Ledger, path: Path) -> None:
     assert [held for _, _, held in windows(path)] == [HOLD, HOLD, HOLD, 0, 0]
 
 
-async def test_a_request_that_is_refused_leaves_nothing(ledger: Ledger, path: Path) -> None:
+async def test_a_request_that_is_refused_leaves_nothing(ledger: Ledger, path: Database) -> None:
     make(path, limit_nano=HOLD - 1, period="daily")
     with pytest.raises(OverBudget) as caught:
         await ledger.open(opening())
@@ -94,15 +109,17 @@ async def test_a_request_that_is_refused_leaves_nothing(ledger: Ledger, path: Pa
         assert db.execute("SELECT count(*) FROM usage_record").fetchone() == (0,)
 
 
-async def test_another_tenants_budget_is_not_touched(ledger: Ledger, path: Path) -> None:
-    with closing(open_for_writing(path)) as db:
+async def test_another_tenants_budget_is_not_touched(ledger: Ledger, path: Database) -> None:
+    with closing(open_for_writing(path)) as db, transaction(db):
         db.execute("INSERT INTO tenant (id, name, is_demo, created_at) VALUES ('tn_2','b',0,0)")
     make(path, tenant_id="tn_2", scope_id="tn_2", limit_nano=1)
     await ledger.open(opening())
     assert windows(path) == [(0, 0, 0)]
 
 
-async def test_an_answer_without_a_limit_is_cut_to_what_is_left(ledger: Ledger, path: Path) -> None:
+async def test_an_answer_without_a_limit_is_cut_to_what_is_left(
+    ledger: Ledger, path: Database
+) -> None:
     make(path, limit_nano=HOLD - 100 + 2 * LEAST_OUTPUT)
     default = Bound(HOLD - 100, 100, is_default=True)
     record = await ledger.open(opening(bound=default))
@@ -111,27 +128,29 @@ async def test_an_answer_without_a_limit_is_cut_to_what_is_left(ledger: Ledger, 
 
 
 @pytest.mark.parametrize("short", [1, LEAST_OUTPUT, 200])
-async def test_it_is_not_cut_to_next_to_nothing(ledger: Ledger, path: Path, short: int) -> None:
+async def test_it_is_not_cut_to_next_to_nothing(ledger: Ledger, path: Database, short: int) -> None:
     make(path, limit_nano=HOLD - 100 + LEAST_OUTPUT - short)
     with pytest.raises(OverBudget):
         await ledger.open(opening(bound=Bound(HOLD - 100, 100, is_default=True)))
 
 
-async def test_a_model_in_another_currency_is_refused(ledger: Ledger, path: Path) -> None:
+async def test_a_model_in_another_currency_is_refused(ledger: Ledger, path: Database) -> None:
     make(path)
     with pytest.raises(OtherCurrency):
         await ledger.open(opening(terms=Terms.of(replace(PRICES, currency="EUR"))))
     assert windows(path) == [(0, 0, 0)]
 
 
-async def test_what_costs_nothing_needs_no_budget(ledger: Ledger, path: Path) -> None:
+async def test_what_costs_nothing_needs_no_budget(ledger: Ledger, path: Database) -> None:
     make(path, limit_nano=1)
     record = await ledger.open(opening(terms=Terms.of(TokenPrices("EUR", 0, 0, 0))))
     await ledger.settle(record, used(5))
     assert windows(path) == [(0, 0, 0)]
 
 
-async def test_more_than_was_held_is_billed_and_spent_in_full(ledger: Ledger, path: Path) -> None:
+async def test_more_than_was_held_is_billed_and_spent_in_full(
+    ledger: Ledger, path: Database
+) -> None:
     """Only a server that tells more tokens than it was sent and allowed can do this."""
     make(path, limit_nano=HOLD)
     record = await ledger.open(opening())
@@ -143,7 +162,7 @@ async def test_more_than_was_held_is_billed_and_spent_in_full(ledger: Ledger, pa
     assert_agrees(path)
 
 
-async def test_amounts_are_rounded_up_record_by_record(ledger: Ledger, path: Path) -> None:
+async def test_amounts_are_rounded_up_record_by_record(ledger: Ledger, path: Database) -> None:
     make(path)
     third = TokenPrices("USD", input=333, cached_input=333, output=333)
     for tokens in (1, 2, 3, 4):
@@ -153,7 +172,7 @@ async def test_amounts_are_rounded_up_record_by_record(ledger: Ledger, path: Pat
 
 
 async def test_what_a_dead_process_held_is_given_back(
-    ledger: Ledger, writer: Writer, clock: FakeClock, path: Path
+    ledger: Ledger, writer: Writer, clock: FakeClock, path: Database
 ) -> None:
     make(path)
     other = Ledger(writer, clock, "boot_2")
@@ -167,7 +186,7 @@ async def test_what_a_dead_process_held_is_given_back(
     assert_agrees(path)
 
 
-async def test_what_nobody_settles_is_given_back(ledger: Ledger, path: Path) -> None:
+async def test_what_nobody_settles_is_given_back(ledger: Ledger, path: Database) -> None:
     make(path)
     record = await ledger.open(opening())
     ledger._door.leave(record.id)  # its request has ended, and couldn't write it down
@@ -176,7 +195,7 @@ async def test_what_nobody_settles_is_given_back(ledger: Ledger, path: Path) -> 
 
 
 async def test_a_request_that_is_cancelled_while_it_opens_holds_nothing(
-    ledger: Ledger, path: Path
+    ledger: Ledger, path: Database
 ) -> None:
     make(path)
     opened = asyncio.ensure_future(ledger.open(opening()))
@@ -189,7 +208,7 @@ async def test_a_request_that_is_cancelled_while_it_opens_holds_nothing(
 
 
 async def test_it_counts_in_the_window_in_which_it_began(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     clock.us = 10 * DAY - 1
     make(path, clock.us, period="daily", limit_nano=HOLD)
@@ -203,11 +222,11 @@ async def test_it_counts_in_the_window_in_which_it_began(
 
 
 async def test_a_changed_zone_counts_from_the_next_window_on(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     clock.us = 10 * DAY
     make(path, clock.us, period="daily", limit_nano=3 * HOLD)
-    with closing(open_for_writing(path)) as db:
+    with closing(open_for_writing(path)) as db, transaction(db):
         db.execute("UPDATE tenant SET timezone = 'Asia/Tokyo'")  # its days begin at 15:00Z
     hour = DAY // 24
     for clock.us in (10 * DAY + 20 * hour, 11 * DAY + hour, 11 * DAY + 20 * hour):
@@ -222,11 +241,11 @@ async def test_a_changed_zone_counts_from_the_next_window_on(
 
 
 async def test_a_zone_that_this_machine_lost_is_taken_for_utc(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     clock.us = 10 * DAY
     make(path, clock.us, period="daily")
-    with closing(open_for_writing(path)) as db:
+    with closing(open_for_writing(path)) as db, transaction(db):
         db.execute("UPDATE tenant SET timezone = 'Mars/Olympus'")
     clock.us = 11 * DAY
     await ledger.open(opening())
@@ -234,7 +253,7 @@ async def test_a_zone_that_this_machine_lost_is_taken_for_utc(
 
 
 async def test_a_replica_whose_clock_lags_opens_the_window_before(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     clock.us = 10 * DAY
     make(path, clock.us, period="daily")
@@ -244,7 +263,7 @@ async def test_a_replica_whose_clock_lags_opens_the_window_before(
 
 
 async def test_what_the_day_has_seen_counts_in_a_new_budget(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     clock.us = 10 * DAY
     before = await ledger.open(opening())
@@ -260,13 +279,13 @@ async def test_what_the_day_has_seen_counts_in_a_new_budget(
 
 
 async def test_a_budget_that_was_archived_holds_nobody(
-    ledger: Ledger, clock: FakeClock, path: Path
+    ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
     account = make(path, clock.us, limit_nano=HOLD)
     clock.us += 1
     runs = await ledger.open(opening())
     clock.us += 1
-    with closing(open_for_writing(path)) as db:
+    with closing(open_for_writing(path)) as db, transaction(db):
         archive(db, account.budget.id, clock.us)
     later = await ledger.open(opening())
     await ledger.settle(runs, used(3))
@@ -275,7 +294,7 @@ async def test_a_budget_that_was_archived_holds_nobody(
     assert_agrees(path)
 
 
-async def test_a_bound_beyond_64_bits_is_refused(ledger: Ledger, path: Path) -> None:
+async def test_a_bound_beyond_64_bits_is_refused(ledger: Ledger, path: Database) -> None:
     make(path)
     dear = Terms.of(TokenPrices("USD", 10**12, 10**12, 10**12))
     with pytest.raises(OverBudget):
@@ -285,15 +304,15 @@ async def test_a_bound_beyond_64_bits_is_refused(ledger: Ledger, path: Path) -> 
 class Counting:
     """A connection that counts its statements, as the jobs of a request see it."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: Connection) -> None:
         self._db = db
         self.statements = 0
 
-    def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
+    def execute(self, statement: str, values: Any = ()) -> Cursor:
         self.statements += 1
         return self._db.execute(statement, values)
 
-    def executemany(self, statement: str, values: Any) -> sqlite3.Cursor:
+    def executemany(self, statement: str, values: Any) -> Cursor:
         self.statements += 1
         return self._db.executemany(statement, values)
 
@@ -302,7 +321,7 @@ class Counting:
 class CountingWriter:
     """Runs jobs at once, and keeps how many statements each took."""
 
-    db: sqlite3.Connection
+    db: Connection
     counts: list[int] = field(default_factory=list)
 
     async def run(self, job: Any) -> Any:
@@ -322,7 +341,7 @@ class CountingWriter:
     ],
 )
 async def test_what_requests_cost_in_statements(
-    path: Path, clock: FakeClock, budgets: int, opens: int, settles: int
+    path: Database, clock: FakeClock, budgets: int, opens: int, settles: int
 ) -> None:
     for _ in range(budgets):
         make(path)
