@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anyio import CapacityLimiter
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.catalog.catalog import Catalog
 from gateway.clock import Clock
@@ -21,6 +22,7 @@ from gateway.pulse import Pulse
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.relay import Relay
 from gateway.store.directory import KeyDirectory
+from gateway.usage.names import Names
 from runtime.config.limits import LimitSettings
 from runtime.config.route_patterns import Matches
 from runtime.config.sections import ObservabilitySettings
@@ -50,6 +52,8 @@ class Env:
     cors: Cors | None  # None: no page of a tenant may call
     is_routed: Matches | None  # None: answered everywhere
     keep_alive_s: float
+    bill_names: Names
+    manifest_key: Ed25519PrivateKey  # exports are signed with it
     newest: Callable[[], Env] | None = None  # None: the settings never change
 
     def in_force(self) -> Env:

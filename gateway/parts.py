@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 import structlog
 from anyio import CapacityLimiter, to_thread
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.boots import Boots
 from gateway.budgets.sender import AlertSender
@@ -54,6 +55,8 @@ from gateway.store.current import bring_up_to_date
 from gateway.store.directory import KeyDirectory
 from gateway.store.hold import Use
 from gateway.store.writer import Writer
+from gateway.usage.manifest import signing_key
+from gateway.usage.names import names_of
 from runtime import rundir, state
 from runtime.capability import Signer
 from runtime.config.route_patterns import compile_routes
@@ -87,6 +90,7 @@ class Parts:
     books: WeakSet[PriceBook]  # of all settings that requests still have
     signer: Signer
     salt_key: bytes
+    manifest_key: Ed25519PrivateKey
     database: Path
     report_threads: CapacityLimiter
     in_flight: InFlight
@@ -118,6 +122,8 @@ class Parts:
             cors=cors_of(settings.file.tenants),
             is_routed=compile_routes(settings.file.routes),
             keep_alive_s=relay_settings.keep_alive_s,
+            bill_names=names_of(settings.file),
+            manifest_key=self.manifest_key,
             newest=newest,
         )
 
@@ -199,6 +205,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             books=books,
             signer=Signer(root.derive(CAPABILITY_LABEL)),
             salt_key=salt_key,
+            manifest_key=signing_key(root),
             database=database,
             report_threads=CapacityLimiter(REPORT_THREADS),
             in_flight=InFlight(),

@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from gateway import budget_routes, model_routes, usage_routes, whoami
+from gateway import budget_routes, export_routes, model_routes, usage_routes, whoami
 from gateway.asgi import Call, ClientGone
 from gateway.completions import complete
 from gateway.env import Env
@@ -41,7 +41,8 @@ ROUTES: dict[str, tuple[str, Handler]] = {
     "/v1/models": ("GET", model_routes.index),
     "/v1/usage": ("GET", usage_routes.usage),
     "/v1/budgets": ("GET", budget_routes.budgets),
-    "/v1/usage/export": ("GET", usage_routes.usage_export),
+    "/v1/usage/export": ("GET", export_routes.usage_export),
+    "/v1/usage/export/manifest": ("GET", export_routes.manifest),
     "/v1/whoami": ("GET", whoami.whoami),
 }
 

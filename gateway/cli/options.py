@@ -28,6 +28,8 @@ from gateway.store.connection import DATABASE, of_the_file, open_for_writing
 from gateway.store.current import bring_up_to_date
 from gateway.store.errors import StoreError
 from gateway.store.hold import using
+from gateway.usage.manifest import BadManifest
+from gateway.usage.parquet import NoParquet
 from runtime import settings as config, state
 from runtime.building import BuildFailed
 from runtime.config.fault_tree import draw
@@ -105,6 +107,8 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     BackupError: Exit.FAILED,
     EvaluationFailed: Exit.FAILED,
     RestoreRefused: Exit.FAILED,
+    NoParquet: Exit.FAILED,
+    BadManifest: Exit.FAILED,
     OSError: Exit.FAILED,
 }
 

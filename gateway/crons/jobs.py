@@ -13,9 +13,14 @@ from anyio import to_thread
 from gateway.backups import backup
 from gateway.crons.schedule import period_before
 from gateway.relay.placement import Placement
+from gateway.root import keyring_of
 from gateway.store.backup import keep_last
 from gateway.store.connection import DATABASE
 from gateway.usage import files as usage_files
+from gateway.usage.calendar import named_period
+from gateway.usage.export import Form
+from gateway.usage.manifest import signing_key
+from gateway.usage.names import names_of
 from runtime.config.sections import CronSettings
 from runtime.settings import Settings
 
@@ -40,6 +45,8 @@ async def carry_out(
     match job.run:
         case "backup":
             return await _backed_up(job, at, settings)
+        case "usage-export" if job.period != "since-last":
+            return await _export(job, *named_period(job.period, at), settings)
         case "usage-export":
             if closed is not None and closed >= at:
                 return f"the usage until {at:%Y-%m-%dT%H:%MZ} was written before"
@@ -92,6 +99,14 @@ async def _export(
 ) -> str:
     folder, database = folder_of(job, settings), settings.state_dir / DATABASE
     await usage_files.closed(database, end, settings.file.limits.wall_s + REAP_S)
-    files = await to_thread.run_sync(usage_files.write, folder, database, start, end, job.format)
+    order = usage_files.Order(
+        start=start,
+        end=end,
+        form=Form(job.format, job.focus_version, job.granularity),
+        names=names_of(settings.file),
+        together=job.tenants == "together",
+    )
+    key = signing_key(keyring_of(settings.state_dir, settings.root_secret))
+    files = await to_thread.run_sync(usage_files.write, folder, database, order, key)
     wrote = "1 file" if len(files) == 1 else f"{len(files)} files"
     return f"wrote {wrote} for {start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}"

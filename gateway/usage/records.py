@@ -1,26 +1,24 @@
-"""The usage export: one row for each closed record, as CSV (RFC 4180) or JSON lines.
+"""One row for each closed record, billed or not, as CSV or JSON lines.
 
-Rows come in the order of (charge_at, id), read a page at a time: memory stays bounded, and a slow
-download holds no snapshot open. Once the last record of a period is closed, the same period gives
-the same bytes. Amounts and prices are exact decimal strings.
+Rows come in the order of (charge_at, seq), read a page at a time: memory stays bounded, and a slow
+download holds no snapshot open. Amounts and prices are exact decimal strings.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from gateway.prices import format_pico, format_price
 from gateway.store.address import Database
 from gateway.store.reader import read
-from gateway.store.sql import Connection, dicts
+from gateway.store.sql import Connection
+from gateway.usage import csv_text
+from gateway.usage.calendar import microseconds
+from gateway.usage.selection import Selection
 
-Format = Literal["csv", "jsonl"]
 Row = dict[str, str | int | bool | None]
 
 COLUMNS = (
@@ -44,52 +42,79 @@ COLUMNS = (
     "input_price_per_1m",
     "cached_input_price_per_1m",
     "output_price_per_1m",
+    "seq",
+    "kind",
+    "corrects",
+    "reason",
+    "project_id",
+    "subject",
+    "price_version_id",
+    "list_price_version_id",
+    "list_amount",
+    "list_input_price_per_1m",
+    "list_cached_input_price_per_1m",
+    "list_output_price_per_1m",
+    "attempts",
+    "config_hash",
 )
 
 _PAGE_ROWS = 1000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def export(
-    database: Database, tenant_id: str | None, start_us: int, end_us: int, fmt: Format
-) -> Iterator[bytes]:
-    """The closed records charged in [start_us, end_us), microseconds UTC; None is every tenant.
+class Record:
+    """A record as it lies in the store, by the names of its columns."""
 
-    Yields chunks of up to a thousand rows, from any thread. Raises StoreUnavailable.
-    """
-    encode = _ENCODERS[fmt]
-    if fmt == "csv":
-        yield _csv([COLUMNS])
-    after = (start_us, "")  # sorts before every id
-    while page := read(database, _page_query(tenant_id, after, end_us)):
-        yield encode([_row(record) for record in page])
-        after = (page[-1]["charge_at"], page[-1]["id"])
+    __slots__ = ("_values",)
 
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self._values = dict(zip(_STORED, values, strict=True))
 
-def _page_query(
-    tenant_id: str | None, after: tuple[int, str], end_us: int
-) -> Callable[[Connection], list[dict[str, Any]]]:
-    after_us, after_id = after
-    values = {
-        "tenant_id": tenant_id,
-        "after_us": after_us,
-        "after_id": after_id,
-        "end_us": end_us,
-        "rows": _PAGE_ROWS,
-    }
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
 
-    def query(db: Connection) -> list[dict[str, Any]]:
-        return dicts(db.execute(_EVERYONE if tenant_id is None else _ONE_TENANT, values))
-
-    return query
+    def price(self) -> tuple[str | int | None, ...]:
+        """What its tokens cost, and by which version of which price."""
+        return tuple(self._values[name] for name in _PRICE)
 
 
-def _row(record: dict[str, Any]) -> Row:
+def pages(database: Database, selection: Selection) -> Iterator[list[Record]]:
+    """Up to a thousand records at a time, from any thread. Raises StoreUnavailable."""
+    columns = ", ".join(f"r.{name}" for name in _STORED)
+    statement = _PAGE.format(columns=columns, where=selection.where())
+
+    def query(db: Connection) -> list[tuple[Any, ...]]:
+        after_us, after_seq = after
+        place = {"after_us": after_us, "after_seq": after_seq, "rows": _PAGE_ROWS}
+        return db.execute(statement, selection.values() | place).fetchall()
+
+    after = (selection.start_us, -1)
+    while rows := read(database, query):
+        page = [Record(row) for row in rows]
+        yield page
+        after = (page[-1]["charge_at"], page[-1]["seq"])
+
+
+def csv_header() -> bytes:
+    """The names of the columns."""
+    return csv_text.lines([COLUMNS])
+
+
+def as_csv(records: list[Record]) -> bytes:
+    """Rows of a CSV file."""
+    return csv_text.lines([_in_csv(value) for value in _row(record).values()] for record in records)
+
+
+def as_jsonl(records: list[Record]) -> bytes:
+    """An object a line."""
+    return msgspec.json.Encoder().encode_lines([_row(record) for record in records])
+
+
+def _row(record: Record) -> Row:
     known = record["input_tokens"] is not None
     return {
         "record_id": record["id"],
         "request_id": record["request_id"],
-        "charge_at": _rfc3339(record["charge_at"]),
+        "charge_at": microseconds(record["charge_at"]),
         "tenant_id": record["tenant_id"],
         "model": record["model_id"],
         "api_key_id": record["api_key_id"],
@@ -107,47 +132,85 @@ def _row(record: dict[str, Any]) -> Row:
         "input_price_per_1m": format_price(record["input_price_pico"]),
         "cached_input_price_per_1m": format_price(record["cached_input_price_pico"]),
         "output_price_per_1m": format_price(record["output_price_pico"]),
+        "seq": record["seq"],
+        "kind": record["kind"],
+        "corrects": record["corrects"],
+        "reason": record["reason"],
+        "project_id": record["project_id"],
+        "subject": record["subject"],
+        "price_version_id": record["price_version_id"],
+        "list_price_version_id": record["list_price_version_id"],
+        "list_amount": _maybe(format_pico, record["list_amount_pico"]),
+        "list_input_price_per_1m": _maybe(format_price, record["list_input_price_pico"]),
+        "list_cached_input_price_per_1m": _maybe(
+            format_price, record["list_cached_input_price_pico"]
+        ),
+        "list_output_price_per_1m": _maybe(format_price, record["list_output_price_pico"]),
+        "attempts": record["attempts"],
+        "config_hash": record["config_hash"],
     }
 
 
-def _rfc3339(us: int) -> str:
-    moment = _EPOCH + timedelta(microseconds=us)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+def _maybe(tell: Any, number: int | None) -> str | None:
+    return None if number is None else tell(number)
 
 
-def _csv(rows: Iterable[Iterable[Any]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
-    return text.getvalue().encode()
-
-
-def _csv_rows(rows: list[Row]) -> bytes:
-    return _csv([_csv_value(value) for value in row.values()] for row in rows)
-
-
-def _csv_value(value: str | int | bool | None) -> str | int | None:
+def _in_csv(value: str | int | bool | None) -> str | int | None:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _jsonl_rows(rows: list[Row]) -> bytes:
-    return msgspec.json.Encoder().encode_lines(rows)
+_STORED = (
+    "id",
+    "request_id",
+    "charge_at",
+    "tenant_id",
+    "model_id",
+    "api_key_id",
+    "operation",
+    "outcome",
+    "billable",
+    "bill_reason",
+    "usage_source",
+    "input_tokens",
+    "cached_input_tokens",
+    "output_tokens",
+    "currency",
+    "amount_pico",
+    "input_price_pico",
+    "cached_input_price_pico",
+    "output_price_pico",
+    "seq",
+    "kind",
+    "corrects",
+    "reason",
+    "project_id",
+    "subject",
+    "price_version_id",
+    "list_price_version_id",
+    "list_amount_pico",
+    "list_input_price_pico",
+    "list_cached_input_price_pico",
+    "list_output_price_pico",
+    "attempts",
+    "config_hash",
+)
 
+_PRICE = (
+    "model_id",
+    "currency",
+    "price_version_id",
+    "input_price_pico",
+    "cached_input_price_pico",
+    "output_price_pico",
+    "list_price_version_id",
+    "list_input_price_pico",
+    "list_cached_input_price_pico",
+    "list_output_price_pico",
+)
 
-_ENCODERS: dict[Format, Callable[[list[Row]], bytes]] = {
-    "csv": _csv_rows,
-    "jsonl": _jsonl_rows,
-}
-
-# Each walks the index of its order, so that no page is sorted or scanned twice.
-_ONE_TENANT = """
-SELECT * FROM usage_record
-WHERE tenant_id = :tenant_id AND (charge_at, id) > (:after_us, :after_id) AND charge_at < :end_us
-  AND state <> 'open'
-ORDER BY charge_at, id LIMIT :rows
-"""
-
-_EVERYONE = """
-SELECT * FROM usage_record
-WHERE (charge_at, id) > (:after_us, :after_id) AND charge_at < :end_us AND state <> 'open'
-ORDER BY charge_at, id LIMIT :rows
+# Walks the index of (tenant and) time; only records of one microsecond are sorted.
+_PAGE = """
+SELECT {columns} FROM usage_record r
+WHERE r.charge_at >= :after_us AND (r.charge_at, r.seq) > (:after_us, :after_seq) AND {where}
+ORDER BY r.charge_at, r.seq LIMIT :rows
 """

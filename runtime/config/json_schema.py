@@ -37,6 +37,7 @@ HEADINGS: dict[type[Struct], str] = {
     tls.ClientTls: "`[nodes.tls]`",
     sections.ObservabilitySettings: "`[observability]`",
     alerts.AlertSettings: "`[alerts]`",
+    sections.ExportSettings: "`[export]`",
     sections.TriggerSettings: "`[triggers]`",
     sections.CronSettings: "`[[triggers.crons]]`",
     sections.SecretSettings: "`[secrets]`",

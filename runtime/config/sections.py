@@ -137,7 +137,11 @@ class CronSettings(Struct, frozen=True, kw_only=True):
     run: Literal["backup", "usage-export", "warm"]
     to: str = ""  # backup, usage-export: the folder
     keep: Count = 7  # backup: so many files
-    format: Literal["csv", "jsonl"] = "csv"  # usage-export
+    format: Literal["csv", "jsonl", "focus", "parquet"] = "csv"  # usage-export, as the next ones
+    focus_version: Literal["1.2", "1.4"] = "1.2"
+    granularity: Literal["hour", "request"] = "hour"  # of focus and parquet
+    period: Literal["since-last", "last-hour", "yesterday", "last-month"] = "since-last"
+    tenants: Literal["each", "together"] = "each"  # a file for each, or one
     model: str = ""  # warm: the model to start
 
     @staticmethod
@@ -148,6 +152,18 @@ class CronSettings(Struct, frozen=True, kw_only=True):
         needs = {"backup": "to", "usage-export": "to", "warm": "model"}.get(found.get("run") or "")
         if needs and found.get(needs, "") == "":
             yield needs, f'is missing: "{found["run"]}" needs it'
+
+
+class ExportSettings(Struct, frozen=True, kw_only=True):
+    """Whose bill an export is, by FOCUS's columns. Empty: the name of this installation."""
+
+    issuer: str = ""  # InvoiceIssuerName
+    provider: str = ""  # ProviderName, ServiceProviderName; empty: the issuer
+    publisher: str = ""  # PublisherName; empty: the provider
+    host: str = ""  # HostProviderName; empty: the provider
+    service: str = "Text Generation"  # ServiceName
+    region: str = ""  # RegionId
+    region_name: str = ""  # RegionName; empty: the region
 
 
 class TriggerSettings(Struct, frozen=True, kw_only=True):
@@ -214,6 +230,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     nodes: tuple[RemoteNodeSettings, ...] = ()
     limits: LimitSettings = LimitSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
+    export: ExportSettings = ExportSettings()
     triggers: TriggerSettings = TriggerSettings()
     alerts: AlertSettings = AlertSettings()
     routes: tuple[str, ...] = ()  # where this gateway answers, such as "ai.example.com/*"

@@ -20,7 +20,9 @@ from gateway.relay.placement import Placement
 from gateway.relay.transport import Transport
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate
+from gateway.store.records import next_seq
 from gateway.usage import files as usage_files
+from gateway.usage.calendar import us
 from gateway.usage.files import PeriodOpen
 from runtime import keyring
 from runtime.config.models import ModelSettings
@@ -35,8 +37,8 @@ OPENED = (
     " 'key_' || ?2, 'chat', 'm', '', 0, 'b', 'USD', 0, 0, 0, ?3, ?3, 'open')"
 )
 CLOSE = (
-    "UPDATE usage_record SET state = 'settled', seq = rowid, outcome = 'completed', billable = 0,"
-    " bill_reason = 'x', settled_at = 1, usage_source = 'none', amount_pico = 0 WHERE id = ?"
+    "UPDATE usage_record SET state = 'settled', seq = :seq, outcome = 'completed', billable = 0,"
+    " bill_reason = 'x', settled_at = 1, usage_source = 'none', amount_pico = 0 WHERE id = :id"
 )
 
 
@@ -61,12 +63,12 @@ def settings(tmp_path: Path) -> Settings:
 
 def enter(settings: Settings, record_id: str, tenant: str, when: datetime.datetime) -> None:
     with closing(open_for_writing(settings.state_dir / "bulkhead.db")) as db:
-        db.execute(OPENED, (record_id, tenant, usage_files.us(when)))
+        db.execute(OPENED, (record_id, tenant, us(when)))
 
 
 def close(settings: Settings, record_id: str) -> None:
     with closing(open_for_writing(settings.state_dir / "bulkhead.db")) as db:
-        db.execute(CLOSE, (record_id,))
+        db.execute(CLOSE, {"id": record_id, "seq": next_seq(db)})
 
 
 def used(settings: Settings, record_id: str, tenant: str, when: datetime.datetime) -> None:
@@ -88,7 +90,7 @@ async def export(settings: Settings, when: str, closed: str | None = None, fmt: 
 def files(settings: Settings) -> dict[str, list[str]]:
     """The ids in each file."""
     found = {}
-    for path in sorted((settings.folder / "out").iterdir()):
+    for path in sorted((settings.folder / "out").glob("*.csv")):
         with path.open(newline="") as file:
             found[path.name] = [row["record_id"] for row in csv.DictReader(file)]
     return found
@@ -207,7 +209,7 @@ async def test_a_file_that_can_t_be_written_leaves_no_part(
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
-        usage_files._write(tmp_path / "x.csv", chunks())  # type: ignore[arg-type]
+        usage_files.write_whole(tmp_path / "x.csv", chunks())  # type: ignore[arg-type]
     assert not list(tmp_path.glob("*x.csv*"))
 
 

@@ -57,7 +57,7 @@ def test_every_writer_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "node.lock": lambda: state.own(folder, "node"),
         f"runs-node-{os.getpid()}": lambda: Sign(folder, "node", dev=False),
         "gateway.json": lambda: address.publish(folder, "gateway", Address(url="http://h")),
-        "report.csv": lambda: usage_files._write(folder / "report.csv", [b"text"]),
+        "report.csv": lambda: usage_files.write_whole(folder / "report.csv", [b"text"]),
         "ca.pem": lambda: local_ca._write(folder / "ca.pem", b"text"),
     }
     for name, write in writers.items():
