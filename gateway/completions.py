@@ -7,6 +7,7 @@
 5. an open row in the ledger         entry, ledger
    the most it can cost, held, or 429   budgets
 6. a place at an engine, or 503      relay, hosts
+   or another model's, if it has fallbacks: the row is that model's from then on
 7. the answer, passed on as it comes relay, sse
 8. the row settled, durable before the end of the answer leaves, and the limits with it
 
@@ -23,10 +24,12 @@ from contextlib import aclosing
 from gateway.asgi import Call
 from gateway.budgets.bounds import bound_of
 from gateway.caller import identify
+from gateway.catalog.catalog import Deployment
 from gateway.entry import Entry
 from gateway.env import Env
 from gateway.meter import Meter
 from gateway.record import Opening
+from gateway.relay.affinity import session_of
 from gateway.relay.errand import Errand
 from gateway.schema import Ask
 from runtime.wire import DONE
@@ -48,24 +51,30 @@ async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: 
     ask.model = deployment.id  # it may have been asked for by an alias
     call.extra |= deployment.notices
     call.notes |= {"model": deployment.id, "stream": ask.stream}
-    opening = Opening(
-        request_id=call.id,
-        tenant_id=principal.tenant_id,
-        api_key_id=principal.key_id,
-        operation=ask.operation,
-        model_id=deployment.id,
-        model_revision=deployment.revision,
-        terms=await env.prices.terms(principal, deployment),
-        streamed=ask.stream,
-        bound=bound_of(ask, deployment),
-        config_hash=env.config_hash,
-    )
-    errand = Errand(ask, deployment, env.auth.domain(principal), call.id)
+
+    async def opening_for(served: Deployment) -> Opening:
+        return Opening(
+            request_id=call.id,
+            tenant_id=principal.tenant_id,
+            api_key_id=principal.key_id,
+            operation=ask.operation,
+            model_id=served.id,
+            model_revision=served.revision,
+            terms=await env.prices.terms(principal, served),
+            streamed=ask.stream,
+            bound=bound_of(ask, served),
+            config_hash=env.config_hash,
+        )
+
+    opening = await opening_for(deployment)
+    domain = env.auth.domain(principal)
+    session = session_of(domain, call.header(b"x-session-affinity") or ask.session)
+    fallbacks = env.catalog.fallbacks(deployment, env.clock.now_us())
+    errand = Errand(ask, deployment, domain, call.id, fallbacks=fallbacks, session=session)
     grant = await env.admission.admit(call, principal, deployment, opening.bound)
-    entry = Entry(env.ledger, opening, Meter(env.clock), errand, grant)
+    entry = Entry(env.ledger, opening, Meter(env.clock), errand, grant, opening_for)
     try:
         async with grant, entry, call.watched():
-            call.extra |= entry.notices
             await (_stream(env, call, entry) if ask.stream else _whole(env, call, entry))
     finally:
         call.notes |= entry.summary()
@@ -75,7 +84,7 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
     meter, tail = entry.meter, b""
     async with (
         call.kept_alive(env.keep_alive_s),
-        aclosing(env.relay.stream(entry.errand)) as batches,
+        aclosing(env.relay.stream(entry.errand, entry.move)) as batches,
     ):
         async for batch in batches:
             ready = b""
@@ -84,6 +93,7 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
                 ready += frame.data
                 tail = frame.tail or tail
             if ready:
+                call.extra |= entry.notices
                 await call.event(ready)
                 meter.handed_over()
                 entry.errand.count(meter.so_far())
@@ -93,9 +103,10 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
 
 
 async def _whole(env: Env, call: Call, entry: Entry) -> None:
-    answer = await env.relay.whole(entry.errand)
+    answer = await env.relay.whole(entry.errand, entry.move)
     entry.meter.final = answer.usage
     entry.errand.count(answer.usage)
     entry.meter.finish_reason = answer.finish_reason
     await entry.settle()
+    call.extra |= entry.notices
     await call.send_json(200, answer.body)

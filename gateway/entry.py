@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 
 from gateway.asgi import ClientGone
 from gateway.billing import Outcome
 from gateway.budgets.holds import OtherCurrency, OverBudget
 from gateway.budgets.refusals import other_currency, over_budget
+from gateway.catalog.catalog import Deployment
 from gateway.errors import (
     BadRequest,
     IntegrityAbort,
@@ -28,6 +30,9 @@ from gateway.record import Opening, OpenRecord, Settlement
 from gateway.relay.errand import Errand
 from gateway.store.errors import ReferenceViolated, StoreUnavailable
 
+OpeningFor = Callable[[Deployment], Awaitable[Opening]]
+
+FALLBACK = b"x-bulkhead-fallback"  # the model that answered instead
 MAX_TOKENS = b"x-bulkhead-max-tokens"  # a budget allowed this answer no more tokens
 
 
@@ -35,10 +40,18 @@ class Entry:
     """A request's record: opened on the way in, settled exactly once on the way out."""
 
     def __init__(
-        self, ledger: Ledger, opening: Opening, meter: Meter, errand: Errand, grant: Grant
+        self,
+        ledger: Ledger,
+        opening: Opening,
+        meter: Meter,
+        errand: Errand,
+        grant: Grant,
+        opening_for: OpeningFor | None = None,
     ) -> None:
         self._ledger = ledger
         self._opening = opening
+        self._opening_for = opening_for
+        self._asked_tokens = errand.ask.max_tokens  # before any budget cuts them
         self._record: OpenRecord | None = None
         self._outcome: Outcome | None = None  # set when settling begins
         self.meter = meter
@@ -67,11 +80,42 @@ class Entry:
             self.errand.ask.max_tokens = self._record.output_cut
         return self
 
+    async def move(self, other: Deployment) -> bool:
+        """The record is another model's from now on, at its price; durable when this returns.
+
+        False, and nothing changed, if that doesn't fit into a budget, or is in another currency.
+        Raises StoreDown.
+        """
+        assert self._record is not None
+        if self._opening_for is None:
+            return False
+        ask, cut = self.errand.ask, self.errand.ask.max_tokens
+        ask.max_tokens = self._asked_tokens
+        try:
+            opening = await self._opening_for(other)
+            if opening.prices.currency != self._opening.prices.currency:
+                return False
+            moved = await self._ledger.move(self._record, opening)
+            if moved is None:
+                raise StoreDown("this request was given up for lost by another process; try again")
+            self._record = moved
+            cut = self._asked_tokens if moved.output_cut is None else moved.output_cut
+        except (OverBudget, OtherCurrency):
+            return False
+        except StoreUnavailable:
+            raise StoreDown("usage can't be recorded just now; try again") from None
+        finally:
+            ask.max_tokens = cut
+        return True
+
     @property
     def notices(self) -> dict[bytes, bytes]:
-        """Headers that tell the client what its budgets have made of its request."""
+        """Headers that say what became of the request: of its tokens, and of its model."""
         cut = self._record.output_cut if self._record is not None else None
-        return {} if cut is None else {MAX_TOKENS: b"%d" % cut}
+        told = {} if cut is None else {MAX_TOKENS: b"%d" % cut}
+        if self.errand.has_fallen_back:
+            told[FALLBACK] = self.errand.deployment.id.encode()
+        return told
 
     async def settle(self) -> None:
         """Settle a finished answer; durable when this returns. Raises StoreDown."""
@@ -102,7 +146,9 @@ class Entry:
         usage, source = self.meter.usage(self._outcome)
         return {
             "outcome": self._outcome.value,
+            "model": self.errand.deployment.id,
             "host": self.errand.host_id,
+            "attempts": self.errand.attempts,
             "ttft_ms": self._ttft_ms(),
             "usage_source": source.value,
             "input_tokens": usage.input_tokens if usage else None,
@@ -129,6 +175,7 @@ class Entry:
             finish_reason=self.meter.finish_reason,
             host_id=self.errand.host_id,
             first_token_at=self.meter.first_token_at,
+            attempts=self.errand.attempts,
         )
         try:
             return await self._ledger.settle(self._record, settlement)

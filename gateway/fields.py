@@ -113,7 +113,7 @@ class CompletionFields(CommonFields, forbid_unknown_fields=True, kw_only=True):
     suffix: str | None = None
 
 
-# Accepted, and without any effect on the answer.
+# Accepted, and without any effect on the answer: `prompt_cache_key` and `user` choose a server.
 IGNORED = frozenset(
     {
         "user",

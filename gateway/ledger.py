@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from gateway.billing import Outcome, UsageSource
 from gateway.budgets.exhausted import Exhausted
-from gateway.budgets.holds import hold, spend, unheld
+from gateway.budgets.holds import hold, let_go, spend, unheld
 from gateway.clock import Clock
 from gateway.door import Door
 from gateway.ids import new_id
@@ -29,7 +29,7 @@ from gateway.record import (
     rollup_of,
 )
 from gateway.store.errors import StoreUnavailable
-from gateway.store.records import close, insert_open, orphan, orphan_of
+from gateway.store.records import close, insert_open, move, orphan, orphan_of
 from gateway.store.sql import Connection
 from gateway.store.writer import Job, Writer
 
@@ -79,6 +79,17 @@ class Ledger:
             self._exhausted.note(fault)
             raise
         return replace(record, charge_at=charge_at, output_cut=cut)
+
+    async def move(self, record: OpenRecord, opening: Opening) -> OpenRecord | None:
+        """An open record becomes another model's, at its terms; durable when this returns.
+
+        None if it was closed before. Raises OverBudget or OtherCurrency, and it stays as it was.
+        """
+        moved = replace(record, opening=opening, output_cut=None)
+        job = _moving_job(moved, self._boot_id)
+        with self._doubting():
+            is_open, cut = await self._writer.run(job)
+        return replace(moved, output_cut=cut) if is_open else None
 
     async def settle(self, record: OpenRecord, settlement: Settlement) -> bool:
         """Close a record, once: False if it was closed before. Durable when this returns.
@@ -173,5 +184,18 @@ def _opening_job(record: OpenRecord, boot_id: str) -> Job[tuple[int, int | None]
         if not has_budgets:
             return charge_at, None
         return charge_at, hold(db, record.id, record.opened_at, opening.prices, opening.bound)
+
+    return job
+
+
+def _moving_job(record: OpenRecord, boot_id: str) -> Job[tuple[bool, int | None]]:
+    opening, values = record.opening, opened_values(record, boot_id)
+
+    def job(db: Connection) -> tuple[bool, int | None]:
+        budgets = move(db, values)
+        if not budgets:
+            return budgets is not None, None
+        let_go(db, record.id)
+        return True, hold(db, record.id, record.opened_at, opening.prices, opening.bound)
 
     return job

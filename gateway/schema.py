@@ -53,6 +53,7 @@ class Ask(Struct, kw_only=True):
     stop: list[str] = []
     stream: bool = False
     include_usage: bool = False
+    session: str = ""  # as the client names it; no engine is sent it
 
     def engine_body(self) -> dict[str, Any]:
         """The fields that an engine is sent, absent ones left out."""
@@ -76,6 +77,7 @@ def decode_chat(body: bytes) -> Ask:
     ask = _common(fields, "chat")
     ask.messages = [_turn(message, f"messages[{i}]") for i, message in enumerate(fields.messages)]
     ask.max_tokens = fields.max_completion_tokens or fields.max_tokens
+    ask.session = fields.prompt_cache_key or ask.session
     return ask
 
 
@@ -128,6 +130,7 @@ def _common(fields: CommonFields, operation: Literal["chat", "completion"]) -> A
         stop=stop,
         stream=bool(fields.stream),
         include_usage=bool(options and options.include_usage),
+        session=fields.user or "",
     )
 
 

@@ -71,6 +71,11 @@ def hold(
     return cut
 
 
+def let_go(db: Connection, record_id: str) -> None:
+    """An open record holds nothing any more: it's another model's now, and will hold for that."""
+    _book(db, _taken(db, _TAKE_OF_RECORD, {"record_id": record_id}), set(), 0)
+
+
 def spend(db: Connection, record_id: str, currency: str, amount_pico: int, now_us: int) -> None:
     """A record was closed: its holds go, and what it is billed is spent in each of its budgets."""
     held = _taken(db, _TAKE_OF_RECORD, {"record_id": record_id})

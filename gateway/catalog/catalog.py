@@ -95,6 +95,11 @@ class Catalog:
             raise _shut(model, found.lifecycle)
         return found
 
+    def fallbacks(self, deployment: Deployment, now_us: int) -> tuple[Deployment, ...]:
+        """The models that may answer in this one's place, in order."""
+        found = (self._by_name.get(name) for name in deployment.fallbacks)
+        return tuple(one for one in found if one is not None and one.is_served_at(now_us))
+
     def served_at(self, now_us: int) -> list[Deployment]:
         """Those that haven't been shut down, in the order of the configuration."""
         return [one for one in self._all if one.is_served_at(now_us)]

@@ -82,9 +82,8 @@ class Errand:
         """Whether prefixes that the engine had cached can only be the caller's own."""
         return not self.deployment.is_attached or self.deployment.is_salted
 
-    def fall_back(self) -> None:
-        """The next of `fallbacks` answers from here on."""
-        self.deployment, *others = self.fallbacks
-        self.fallbacks = tuple(others)
-        self.ask.model = self.deployment.id
+    def fall_back(self, other: Deployment) -> None:
+        """Another model answers from here on."""
+        self.deployment = other
+        self.ask.model = other.id
         self.has_fallen_back = True

@@ -6,11 +6,12 @@ Until an answer's first byte another server may be asked, or another model if th
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 
 import structlog
 
+from gateway.catalog.catalog import Deployment
 from gateway.errors import IntegrityAbort, Refusal, Unavailable, UpstreamFailed
 from gateway.relay.attached import AttachedServers
 from gateway.relay.errand import Errand
@@ -28,6 +29,14 @@ log = structlog.get_logger()
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
+Moving = Callable[[Deployment], Awaitable[bool]]
+
+
+async def may_move(_: Deployment) -> bool:
+    """Nobody minds which model answers."""
+    return True
+
+
 class Relay:
     """Sends errands, and reads what comes back."""
 
@@ -43,10 +52,13 @@ class Relay:
         self._sender = Sender(placement, attached, signer, salt_key, settings)
         self._settings = settings
 
-    async def stream(self, errand: Errand) -> AsyncGenerator[list[Frame]]:
+    async def stream(
+        self, errand: Errand, moving: Moving = may_move
+    ) -> AsyncGenerator[list[Frame]]:
         """The answer's frames, as many at a time as came together. Raises Refusal.
 
         Ends after the frame that says done; a stream that stops before it is UpstreamFailed.
+        `moving` is asked before another model answers.
         """
         while True:
             has_begun = False
@@ -57,16 +69,16 @@ class Relay:
                         yield batch
                 return
             except Refusal as fault:
-                if has_begun or not _falls_back(errand, fault):
+                if has_begun or not await _falls_back(errand, fault, moving):
                     raise
 
-    async def whole(self, errand: Errand) -> Whole:
-        """The unstreamed answer. Raises Refusal."""
+    async def whole(self, errand: Errand, moving: Moving = may_move) -> Whole:
+        """The unstreamed answer. Raises Refusal. For `moving` see `stream`."""
         while True:
             try:
                 return await self._whole(errand)
             except Refusal as fault:
-                if not _falls_back(errand, fault):
+                if not await _falls_back(errand, fault, moving):
                     raise
 
     async def _stream(self, errand: Errand) -> AsyncGenerator[list[Frame]]:
@@ -124,21 +136,25 @@ def _until_done(frames: Iterable[Frame]) -> list[Frame]:
     return found
 
 
-def _falls_back(errand: Errand, fault: Refusal) -> bool:
+async def _falls_back(errand: Errand, fault: Refusal, moving: Moving) -> bool:
     """Whether another model answers instead: where this one's places can't, and there is one.
 
     A silence isn't waited out twice, and a request that was stopped for its cache is tried again.
     """
     is_ours = isinstance(fault, Unavailable | UpstreamFailed)
-    if not is_ours or isinstance(fault, IntegrityAbort) or not errand.fallbacks:
+    if not is_ours or isinstance(fault, IntegrityAbort):
         return False
-    before = errand.deployment.id
-    errand.fall_back()
-    log.warning(
-        "fell_back",
-        request_id=errand.request_id,
-        model=before,
-        to=errand.deployment.id,
-        code=fault.code,
-    )
-    return True
+    while errand.fallbacks:
+        other, *later = errand.fallbacks
+        errand.fallbacks = tuple(later)
+        if await moving(other):
+            log.warning(
+                "fell_back",
+                request_id=errand.request_id,
+                model=errand.deployment.id,
+                to=other.id,
+                code=fault.code,
+            )
+            errand.fall_back(other)
+            return True
+    return False

@@ -103,6 +103,8 @@ def foreign_reader(answer_id: str, model: str, *, is_salted: bool = True) -> Rea
         chunk = _object(data)
         if chunk.get("error"):
             return Frame(error=read_error(chunk["error"]))
+        if chunk.get("object") == "error":  # with the error's fields beside it
+            return Frame(error=read_error(chunk))
         return _foreign_frame(chunk, answer_id, model, is_salted)
 
     return read
@@ -212,5 +214,7 @@ def read_error(error: object) -> tuple[str, str]:
     """(code, message) of an OpenAI error object, or of whatever stands in its place."""
     if not isinstance(error, dict):
         return "upstream_error", str(error)[:200]
-    code = error.get("code") or error.get("type") or "upstream_error"
-    return str(code), str(error.get("message", ""))[:500]
+    code, kind = error.get("code"), error.get("type")
+    if not isinstance(code, str) and isinstance(kind, str):
+        code = kind  # some write the status as the code
+    return str(code or kind or "upstream_error"), str(error.get("message", ""))[:500]

@@ -6,6 +6,8 @@ the operator's log.
 
 from __future__ import annotations
 
+import re
+
 from gateway.errors import (
     BadRequest,
     ContextTooLong,
@@ -16,6 +18,10 @@ from gateway.errors import (
     UpstreamFailed,
 )
 
+# vLLM, SGLang and TensorRT-LLM have no code for it.
+_TOO_LONG = re.compile(
+    r"context (length|size|window)|maximum model length|max_(seq_len|num_tokens|model_len)", re.I
+)
 BY_CODE: dict[str, type[Refusal]] = {
     "context_length_exceeded": ContextTooLong,
     "exceed_context_size_error": ContextTooLong,
@@ -33,6 +39,8 @@ def refusal_of(code: str, message: str, status: int = 500, *, param: str | None 
     if kind := BY_CODE.get(code):
         return kind(_told(kind, message), param=param if issubclass(kind, BadRequest) else None)
     if status in (400, 413, 422):
+        if _TOO_LONG.search(message):
+            return ContextTooLong(message, param=param)
         return BadRequest(
             f"the engine refused the request: {message or 'it did not say why'}", param=param
         )

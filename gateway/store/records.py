@@ -20,6 +20,15 @@ def insert_open(db: Connection, values: Values) -> tuple[int, int]:
     return charge_at, budgets
 
 
+def move(db: Connection, values: Values) -> int | None:
+    """An open record is another model's from now on, at its prices; None if it's closed already.
+
+    Returns how many budgets its tenant has.
+    """
+    moved = db.execute(_MOVE, values).fetchone()
+    return None if moved is None else moved[0]
+
+
 def insert_correction(db: Connection, values: Values) -> None:
     """Enter an open record that corrects another one: of its caller, its model and its prices."""
     db.execute(_OPEN_CORRECTION, values)
@@ -110,6 +119,19 @@ VALUES
    (SELECT CASE WHEN max(ends_at) > :opened_at THEN max(ends_at) ELSE :opened_at END
     FROM billing_period WHERE status = 'closed'), 'open')
 RETURNING charge_at, {_BUDGETS}
+"""  # noqa: S608
+
+_MOVE = f"""
+UPDATE usage_record SET
+  model_id = :model_id, model_revision = :model_revision, currency = :currency,
+  input_price_pico = :input_price_pico, cached_input_price_pico = :cached_input_price_pico,
+  output_price_pico = :output_price_pico, price_version_id = :price_version_id,
+  list_input_price_pico = :list_input_price_pico,
+  list_cached_input_price_pico = :list_cached_input_price_pico,
+  list_output_price_pico = :list_output_price_pico,
+  list_price_version_id = :list_price_version_id
+WHERE id = :id AND state = 'open'
+RETURNING {_BUDGETS}
 """  # noqa: S608
 
 _COPIED = """

@@ -87,7 +87,16 @@ HARMLESS_IN_CHAT: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("given", HARMLESS_IN_CHAT, ids=str)
 def test_a_documented_field_that_can_t_change_the_answer_is_ignored(given: dict[str, Any]) -> None:
-    assert chat(**given) == chat()
+    found = chat(**given)
+    assert found.session == given.get("prompt_cache_key", "")
+    found.session = ""
+    assert found == chat()
+
+
+def test_a_session_is_named_by_its_cache_key_or_its_user_and_no_engine_is_told() -> None:
+    assert chat(user="u", prompt_cache_key="k").session == "k"
+    assert (chat(user="u").session, completion(user="u").session) == ("u", "u")
+    assert chat(user="u", prompt_cache_key="k").engine_body() == chat().engine_body()
 
 
 CHANGING: list[tuple[Callable[..., Ask], dict[str, Any]]] = [
