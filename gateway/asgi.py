@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -20,10 +20,10 @@ from gateway.errors import (
     BodyTooSlow,
     MethodNotAllowed,
     Refusal,
-    TookTooLong,
     UnsupportedEncoding,
 )
 from gateway.ids import new_id
+from gateway.stopper import ClientGone, Limited, Stopper, Watched
 from runtime.wire import KEEP_ALIVE
 
 encode = msgspec.json.Encoder().encode
@@ -31,10 +31,6 @@ encode = msgspec.json.Encoder().encode
 FAREWELL_S = 5.0  # for a client to take in why its answer ended
 
 Headers = list[tuple[bytes, bytes]]
-
-
-class ClientGone(Exception):
-    """The client left before the end of its answer. Nobody is there to be told."""
 
 
 class Call:
@@ -53,8 +49,7 @@ class Call:
         self._streaming = False
         self._last_write = self.began
         self._writing = asyncio.Lock()
-        self._running: asyncio.Task[Any] | None = None  # set while it can be stopped
-        self._ending: Refusal | ClientGone | None = None  # why it was stopped
+        self._stopper = Stopper()
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
     def header(self, name: bytes) -> str:
@@ -70,18 +65,17 @@ class Call:
         declared = self.header(b"content-length")
         if declared.isdigit() and int(declared) > limit:
             raise self._too_large(limit)
-        async with self._stoppable():
+        async with self._stopper:
+            timer = None
+            if within_s is not None:
+                timer = asyncio.get_running_loop().call_later(within_s, self._too_slow, within_s)
             self.is_reading = True
             try:
-                async with asyncio.timeout(within_s):
-                    return await self._read(limit)
-            except TimeoutError:
-                self._let_nothing_follow()
-                raise BodyTooSlow(
-                    f"the body did not come within {within_s:g} s; send the request again, faster"
-                ) from None
+                return await self._read(limit)
             finally:
                 self.is_reading = False
+                if timer is not None:
+                    timer.cancel()
 
     async def _read(self, limit: int) -> bytes:
         parts, size, more = [], 0, True
@@ -96,59 +90,17 @@ class Call:
             more = message.get("more_body", False)
         return b"".join(parts)
 
-    @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
+    def watched(self) -> Watched:
         """Cancels what runs inside once the client leaves: ClientGone. The body must be read."""
+        return Watched(self._receive, self._stopper)
 
-        async def watch() -> None:
-            while (await self._receive())["type"] != "http.disconnect":
-                pass
-            self.stop(ClientGone())
-
-        async with self._stoppable():
-            watcher = asyncio.create_task(watch())
-            try:
-                yield
-            finally:
-                watcher.cancel()
-
-    @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
+    def limited(self, seconds: float) -> Limited:
         """Stops the call with TookTooLong when it has taken so long since it began."""
-        left_s = seconds - (time.perf_counter() - self.began)
-        fault = TookTooLong(f"the request took longer than {seconds:g} s, the most that is allowed")
-        timer = asyncio.get_running_loop().call_later(left_s, self.stop, fault)
-        try:
-            yield
-        finally:
-            timer.cancel()
+        return Limited(self._stopper, seconds, self.began)
 
     def stop(self, why: Refusal | ClientGone) -> None:
         """End the call with `why`: what is watched, or reads the body, now or next."""
-        if self._ending is not None:
-            return
-        self._ending = why
-        if self._running is not None:
-            self._running.cancel()
-
-    @asynccontextmanager
-    async def _stoppable(self) -> AsyncIterator[None]:
-        """What runs inside is cancelled by `stop`, and ends in what it was stopped with."""
-        if self._ending is not None:
-            raise self._ending
-        task = self._running = asyncio.current_task()
-        assert task is not None
-        try:
-            yield
-            if self._ending is not None:
-                await asyncio.sleep(0)  # the cancellation is due: it must not surface later
-        except asyncio.CancelledError:
-            if self._ending is None:
-                raise
-            task.uncancel()
-            raise self._ending from None
-        finally:
-            self._running = None
+        self._stopper.stop(why)
 
     async def send_json(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         """A whole JSON answer."""
@@ -221,6 +173,14 @@ class Call:
                     await self.send_json(fault.row.status, encode(fault.body()), _headers_of(fault))
                 elif self._streaming:
                     await self.end(b"data: " + encode(fault.body()) + b"\n\n")
+
+    def _too_slow(self, within_s: float) -> None:
+        self._let_nothing_follow()
+        self.stop(
+            BodyTooSlow(
+                f"the body did not come within {within_s:g} s; send the request again, faster"
+            )
+        )
 
     def _too_large(self, limit: int) -> BodyTooLarge:
         self._let_nothing_follow()

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
-from gateway.asgi import ClientGone
 from gateway.billing import Outcome
 from gateway.budgets.holds import OtherCurrency, OverBudget
 from gateway.budgets.refusals import other_currency, over_budget
@@ -28,6 +27,7 @@ from gateway.limits.gate import Grant
 from gateway.meter import FINISHED, Meter
 from gateway.record import Opening, OpenRecord, Settlement
 from gateway.relay.errand import Errand
+from gateway.stopper import ClientGone
 from gateway.store.errors import ReferenceViolated, StoreUnavailable
 
 OpeningFor = Callable[[Deployment], Awaitable[Opening]]

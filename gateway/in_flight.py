@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from gateway.errors import GatewayBusy
 
 
@@ -14,13 +11,14 @@ class InFlight:
     def __init__(self) -> None:
         self.count = 0
 
-    @contextmanager
-    def counted(self, limit: int) -> Iterator[None]:
-        """Holds one place. Raises GatewayBusy if there is none."""
+    def counted(self, limit: int) -> InFlight:
+        """Holds one place while it is entered. Raises GatewayBusy if there is none."""
         if self.count >= limit:
             raise GatewayBusy(f"this gateway runs {limit} completions already; try again")
+        return self
+
+    def __enter__(self) -> None:
         self.count += 1
-        try:
-            yield
-        finally:
-            self.count -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1

@@ -10,7 +10,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from gateway import budget_routes, export_routes, model_routes, usage_routes, whoami
-from gateway.asgi import Call, ClientGone
+from gateway.asgi import Call
 from gateway.completions import complete
 from gateway.env import Env
 from gateway.errors import (
@@ -24,6 +24,7 @@ from gateway.errors import (
 from gateway.ledger import CLIENT_CLOSED_REQUEST
 from gateway.sampling import is_told
 from gateway.schema import ENDPOINTS
+from gateway.stopper import ClientGone
 from gateway.store.errors import StoreUnavailable
 
 log = structlog.get_logger()

@@ -10,10 +10,11 @@ from pathlib import Path
 import httpx
 from starlette.types import Receive, Scope, Send
 
-from gateway.asgi import Call, ClientGone
+from gateway.asgi import Call
 from gateway.errors import (
     Refusal,
 )
+from gateway.stopper import ClientGone
 from runtime.node.probe import client
 from tests.runtime.servers import serving
 

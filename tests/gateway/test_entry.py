@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from gateway.asgi import ClientGone
 from gateway.billing import Outcome
 from gateway.catalog.catalog import catalog_of
 from gateway.entry import Entry, ending
@@ -36,6 +35,7 @@ from gateway.record import Opening
 from gateway.relay.errand import Errand
 from gateway.relay.sse import Frame
 from gateway.schema import decode_chat
+from gateway.stopper import ClientGone
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.writer import Writer

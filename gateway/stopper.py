@@ -1,0 +1,117 @@
+"""Ends what a request runs, from outside: its client left, its time is up, the server stops.
+
+Contexts here are classes and not generators, and timers are the loop's own: each request has
+several, and they would cost as much as all else on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+
+from starlette.types import Receive
+
+from gateway.errors import Refusal, TookTooLong
+
+
+class ClientGone(Exception):
+    """The client left before the end of its answer. Nobody is there to be told."""
+
+
+class Stopper:
+    """What runs inside of it is cancelled by `stop`, and ends in what it was stopped with.
+
+    Stopped while nothing runs inside, the next that would is stopped.
+    """
+
+    __slots__ = ("_running", "_why")
+
+    def __init__(self) -> None:
+        self._running: asyncio.Task[object] | None = None
+        self._why: Refusal | ClientGone | None = None
+
+    def stop(self, why: Refusal | ClientGone) -> None:
+        """End it with `why`, now or next. The first reason counts."""
+        if self._why is not None:
+            return
+        self._why = why
+        if self._running is not None:
+            self._running.cancel()
+
+    async def __aenter__(self) -> None:
+        if self._why is not None:
+            raise self._why
+        self._running = asyncio.current_task()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
+    ) -> None:
+        task, why = self._running, self._why
+        if why is None:
+            self._running = None
+            return
+        try:
+            if fault is None:
+                await asyncio.sleep(0)  # the cancellation is due: it must not surface later
+        except asyncio.CancelledError as late:
+            fault = late
+        finally:
+            self._running = None
+        if isinstance(fault, asyncio.CancelledError):
+            assert task is not None
+            task.uncancel()
+            raise why from None
+
+
+class Watched:
+    """Listens beside what runs inside, which a client that leaves ends with ClientGone."""
+
+    __slots__ = ("_receive", "_stopper", "_watcher")
+
+    def __init__(self, receive: Receive, stopper: Stopper) -> None:
+        self._receive = receive
+        self._stopper = stopper
+
+    async def __aenter__(self) -> None:
+        await self._stopper.__aenter__()
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._watcher.cancel()
+        await self._stopper.__aexit__(kind, fault, trace)
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._stopper.stop(ClientGone())
+
+
+class Limited:
+    """Stops what takes longer than `seconds` since `began`."""
+
+    __slots__ = ("_began", "_seconds", "_stopper", "_timer")
+
+    def __init__(self, stopper: Stopper, seconds: float, began: float) -> None:
+        self._stopper = stopper
+        self._seconds = seconds
+        self._began = began
+
+    def __enter__(self) -> None:
+        left_s = self._seconds - (time.perf_counter() - self._began)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._stop)
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _stop(self) -> None:
+        self._stopper.stop(
+            TookTooLong(
+                f"the request took longer than {self._seconds:g} s, the most that is allowed"
+            )
+        )
