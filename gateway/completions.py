@@ -27,6 +27,7 @@ from gateway.caller import identify
 from gateway.catalog.catalog import Deployment
 from gateway.entry import Entry
 from gateway.env import Env
+from gateway.identity.scopes import INFERENCE
 from gateway.meter import Meter
 from gateway.record import Opening
 from gateway.relay.affinity import session_of
@@ -38,16 +39,18 @@ from runtime.wire import DONE
 async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
     """Answer one request, if there is room for it. Raises Refusal, or ClientGone."""
     limits = env.limits
-    await identify(env, call)  # a stranger takes no place, and nothing of its body is read
+    await identify(
+        env, call, INFERENCE
+    )  # a stranger takes no place, and nothing of its body is read
     with env.in_flight.counted(limits.max_requests), call.limited(limits.wall_s):
         body = await call.body(limits.max_body_bytes, limits.body_s)
         await _complete(env.in_force(), call, decode, body)
 
 
 async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: bytes) -> None:
-    principal = await identify(env, call)  # the key may have been revoked since
+    principal = await identify(env, call, INFERENCE)  # the key may have been revoked since
     ask = decode(body)
-    deployment = env.catalog.deployment(ask.model, env.clock.now_us())
+    deployment = env.catalog.deployment(ask.model, env.clock.now_us(), principal.models)
     ask.model = deployment.id  # it may have been asked for by an alias
     call.extra |= deployment.notices
     call.notes |= {"model": deployment.id, "stream": ask.stream}
@@ -57,6 +60,8 @@ async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: 
             request_id=call.id,
             tenant_id=principal.tenant_id,
             api_key_id=principal.key_id,
+            subject=principal.subject,
+            project_id=principal.project_id,
             operation=ask.operation,
             model_id=served.id,
             model_revision=served.revision,
@@ -69,7 +74,7 @@ async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: 
     opening = await opening_for(deployment)
     domain = env.auth.domain(principal)
     session = session_of(domain, call.header(b"x-session-affinity") or ask.session)
-    fallbacks = env.catalog.fallbacks(deployment, env.clock.now_us())
+    fallbacks = env.catalog.fallbacks(deployment, env.clock.now_us(), principal.models)
     errand = Errand(ask, deployment, domain, call.id, fallbacks=fallbacks, session=session)
     grant = await env.admission.admit(call, principal, deployment, opening.bound)
     entry = Entry(env.ledger, opening, Meter(env.clock), errand, grant, opening_for)

@@ -9,7 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from gateway.identity import keys
-from gateway.identity.tenants import TenantExists, create_key, create_tenant
+from gateway.identity.api_keys import create_key
+from gateway.identity.tenants import TenantExists, create_tenant
+from gateway.store.connection import transaction
 from gateway.store.sql import Connection
 from runtime.keyring import write_once
 
@@ -24,9 +26,10 @@ def demo_key(db: Connection, state_dir: Path, pepper: bytes) -> str:
         if _is_live(db, keys.digest(pepper, secret)):
             return secret
         path.unlink()
-    with suppress(TenantExists):
-        create_tenant(db, NAME, is_demo=True)
-    _, secret = create_key(db, NAME, "demo", pepper)
+    with transaction(db):
+        with suppress(TenantExists):
+            create_tenant(db, NAME, is_demo=True)
+        _, secret = create_key(db, NAME, "demo", pepper)
     return write_once(path, secret)
 
 

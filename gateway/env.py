@@ -14,6 +14,8 @@ from gateway.clock import Clock
 from gateway.cors import Cors
 from gateway.events import EventSender
 from gateway.identity.auth import Authenticator
+from gateway.identity.last_used import LastUsed
+from gateway.identity.networks import Proxies
 from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
 from gateway.limits.admission import Admission
@@ -39,6 +41,7 @@ class Env:
     directory: KeyDirectory
     events: EventSender
     hosts: HostDirectory
+    last_used: LastUsed
     ledger: Ledger
     relay: Relay
     database: Path
@@ -49,6 +52,7 @@ class Env:
     observability: ObservabilitySettings
     prices: PriceBook
     config_hash: str  # of the text that was deployed; on every record
+    proxies: Proxies
     cors: Cors | None  # None: no page of a tenant may call
     is_routed: Matches | None  # None: answered everywhere
     keep_alive_s: float

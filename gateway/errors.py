@@ -13,6 +13,8 @@ Refusal
 ├── OriginNotAllowed        a web page that may not call, or not with this key
 ├── CurrencyNotBudgeted     the model is priced in another currency than a budget
 ├── InsufficientQuota       it doesn't fit into a budget
+├── MissingScope            the key may not do this
+├── NetworkNotAllowed       the key may not be used from there
 ├── NotFound                no such route
 ├── ModelNotFound           unknown, or not the caller's: the two look the same
 ├── MethodNotAllowed
@@ -53,6 +55,7 @@ class Refusal(Exception):
         self.param = param
         self._code = code
         self._retry_after_s = retry_after_s
+        self.reason = ""  # for the operator's log alone: clients are told the same of every bad key
 
     @property
     def row(self) -> Row:
@@ -127,6 +130,14 @@ class CurrencyNotBudgeted(Refusal):
 
 class InsufficientQuota(Refusal):
     """The most that the request can cost doesn't fit into one of its budgets."""
+
+
+class MissingScope(Refusal):
+    """The caller is known, and may not do this."""
+
+
+class NetworkNotAllowed(Refusal):
+    """The key isn't for use from this address."""
 
 
 class NotFound(Refusal):
@@ -220,6 +231,8 @@ TABLE: dict[type[Refusal], Row] = {
     OriginNotAllowed: Row(403, "permission_error", "origin_not_allowed"),
     CurrencyNotBudgeted: Row(403, "permission_error", "currency_not_budgeted"),
     InsufficientQuota: Row(429, "insufficient_quota", "insufficient_quota"),
+    MissingScope: Row(403, "permission_error", "missing_scope"),
+    NetworkNotAllowed: Row(403, "permission_error", "network_not_allowed"),
     NotFound: Row(404, "not_found_error", "route_not_found"),
     ModelNotFound: Row(404, "not_found_error", "model_not_found"),
     MethodNotAllowed: Row(405, "invalid_request_error", "method_not_allowed"),

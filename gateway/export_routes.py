@@ -17,6 +17,7 @@ from gateway.asgi import Call
 from gateway.caller import identify
 from gateway.env import Env
 from gateway.errors import BadRequest, Unsupported
+from gateway.identity.scopes import USAGE_READ
 from gateway.query import query_of
 from gateway.store.reader import read
 from gateway.usage import manifest as manifests
@@ -61,7 +62,7 @@ async def manifest(env: Env, call: Call) -> None:
 
 
 async def _export(env: Env, call: Call) -> Export:
-    principal = await identify(env, call)
+    principal = await identify(env, call, USAGE_READ)
     query = query_of(call, KNOWN)
     start_us, end_us = period_of(query, env.clock.now_us())
     form = Form(

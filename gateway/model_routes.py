@@ -19,9 +19,10 @@ from gateway.catalog.views import Record, Shown, openai, openrouter, whole
 from gateway.env import Env
 from gateway.errors import BadRequest, ModelNotFound
 from gateway.health import health
+from gateway.identity.scopes import MODELS_READ
 from gateway.money.versions import told
 from gateway.query import query_of
-from gateway.store.directory import Principal
+from gateway.store.principal import Principal
 
 PREFIX = "/v1/models/"
 PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
@@ -31,10 +32,10 @@ VIEWS = ("openai", "openrouter", "full")
 
 async def index(env: Env, call: Call) -> None:
     """The models that the caller may use, as `view` shows them; those that the filters leave."""
-    principal = await identify(env, call)
+    principal = await identify(env, call, MODELS_READ)
     query = query_of(call, ("view", *FILTERS))
     view, filters = _view(env, principal, query), filters_of(query)
-    models = env.catalog.served_at(env.clock.now_us())
+    models = env.catalog.served_at(env.clock.now_us(), principal.models)
     shown = [await _shown(env, principal, model, name) for model, name in _names(models)]
     data = [view(one) for one in shown if filters.fit(one)]
     await _send(call, {"object": "list", "data": data})
@@ -42,10 +43,10 @@ async def index(env: Env, call: Call) -> None:
 
 async def show(env: Env, call: Call) -> None:
     """One model, its schema or its prices. Its id may hold slashes."""
-    principal = await identify(env, call)
+    principal = await identify(env, call, MODELS_READ)
     name = call.scope["path"].removeprefix(PREFIX)
     try:
-        model = env.catalog.deployment(name, env.clock.now_us())
+        model = env.catalog.deployment(name, env.clock.now_us(), principal.models)
     except ModelNotFound:
         tell = next((tell for suffix, tell in PARTS.items() if name.endswith(suffix)), None)
         if tell is None:
@@ -57,9 +58,9 @@ async def show(env: Env, call: Call) -> None:
     await _send(call, view(await _shown(env, principal, model, name)))
 
 
-async def _schema(env: Env, call: Call, _: Principal, name: str) -> None:
+async def _schema(env: Env, call: Call, principal: Principal, name: str) -> None:
     """What its endpoints take and give, as JSON Schema."""
-    model = env.catalog.deployment(name, env.clock.now_us())
+    model = env.catalog.deployment(name, env.clock.now_us(), principal.models)
     query_of(call, ())
     call.extra |= model.notices
     await _send(
@@ -69,7 +70,7 @@ async def _schema(env: Env, call: Call, _: Principal, name: str) -> None:
 
 async def _prices(env: Env, call: Call, principal: Principal, name: str) -> None:
     """What it has cost, costs and is going to: everybody, and this tenant."""
-    model = env.catalog.deployment(name, env.clock.now_us())
+    model = env.catalog.deployment(name, env.clock.now_us(), principal.models)
     query_of(call, ())
     terms = await env.prices.terms(principal, model)
     in_force = {terms.agreed.version_id, terms.listed.version_id}

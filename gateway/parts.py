@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,10 @@ from gateway.cors import cors_of
 from gateway.door import Door, keep, take
 from gateway.env import Env
 from gateway.events import EventSender
-from gateway.identity.auth import Authenticator
-from gateway.identity.keys import PEPPER_LABEL
+from gateway.identity.auth import Authenticator, identity_keys
+from gateway.identity.issuers import Issuers
+from gateway.identity.last_used import LastUsed
+from gateway.identity.networks import Proxies
 from gateway.ids import new_id
 from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
@@ -81,6 +83,8 @@ class Parts:
     gate: Gate
     events: EventSender
     hosts: HostDirectory
+    issuers: Issuers
+    last_used: LastUsed
     placement: Placement
     attached: AttachedServers
     health: Health
@@ -109,6 +113,7 @@ class Parts:
             directory=self.directory,
             events=self.events,
             hosts=self.hosts,
+            last_used=self.last_used,
             ledger=self.ledger,
             relay=Relay(self.placement, self.attached, self.signer, self.salt_key, relay_settings),
             database=self.database,
@@ -119,6 +124,7 @@ class Parts:
             observability=settings.file.observability,
             prices=self.prices(settings),
             config_hash=hashlib.sha256(settings.text.encode()).hexdigest()[:CONFIG_HASH_LEN],
+            proxies=Proxies(settings.file.server.trusted_proxies),
             cors=cors_of(settings.file.tenants),
             is_routed=compile_routes(settings.file.routes),
             keep_alive_s=relay_settings.keep_alive_s,
@@ -141,6 +147,7 @@ class Parts:
         self.door.patience_s = _patience_s(settings)
         await prepare(env.prices)
         self.hosts.keep(_nodes(settings))
+        self.issuers.keep(settings.file.issuers, settings.folder)
         connect_s = settings.file.relay.connect_s
         await self.attached.keep(env.catalog, connect_s)
         self.health.settings = settings.file.relay
@@ -174,6 +181,9 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         books: WeakSet[PriceBook] = WeakSet()
         keeping = keep(door, use, database, ledger.flush, partial(_look_again, directory, books))
         await stack.enter_async_context(running(keeping))
+        last_used = await stack.enter_async_context(_last_used(writer, door))
+        issuers = Issuers(SYSTEM_CLOCK)
+        issuers.keep(settings.file.issuers, settings.folder)
         placement = Placement()
         hosts = HostDirectory(_nodes(settings), placement)
         stack.push_async_callback(hosts.aclose)
@@ -185,17 +195,16 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         await stack.enter_async_context(running(health.follow()))
         events = EventSender(rundir.events_socket(settings.state_dir), SYSTEM_CLOCK)
         stack.callback(events.close)
-        limits = settings.file.limits
-        password = settings.secrets.get(limits.redis.password_secret, "")
-        gate = await stack.enter_async_context(open_gate(limits, password, boot_id))
-        pepper, domain_key = root.derive(PEPPER_LABEL), root.derive("domain")
+        gate = await stack.enter_async_context(_gate(settings, boot_id))
         yield Parts(
             alerts=AlertSender(database, writer, door, SYSTEM_CLOCK),
-            auth=Authenticator(directory, SYSTEM_CLOCK, pepper, domain_key),
+            auth=Authenticator(directory, SYSTEM_CLOCK, identity_keys(root), issuers),
             directory=directory,
             gate=gate,
             events=events,
             hosts=hosts,
+            issuers=issuers,
+            last_used=last_used,
             placement=placement,
             attached=attached,
             health=health,
@@ -211,6 +220,19 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             in_flight=InFlight(),
             pulse=Pulse(),
         )
+
+
+@asynccontextmanager
+async def _last_used(writer: Writer, door: Door) -> AsyncIterator[LastUsed]:
+    last_used = LastUsed(writer, door)
+    async with running(last_used.follow()):
+        yield last_used
+
+
+def _gate(settings: Settings, boot_id: str) -> AbstractAsyncContextManager[Gate]:
+    limits = settings.file.limits
+    password = settings.secrets.get(limits.redis.password_secret, "")
+    return open_gate(limits, password, boot_id)
 
 
 def _patience_s(settings: Settings) -> float:

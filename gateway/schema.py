@@ -197,11 +197,16 @@ def _same(value: Any, allowed: Any) -> bool:
 def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         return decoder.decode(body)
-    except msgspec.ValidationError as fault:
-        raise _refusal(str(fault)) from None
     except NOT_JSON as fault:
-        reason = "nested too deeply" if isinstance(fault, RecursionError) else str(fault)
-        raise BadRequest(f"the body is not valid JSON: {reason}", code="invalid_json") from None
+        raise refusal(fault) from None
+
+
+def refusal(fault: Exception) -> BadRequest:
+    """What msgspec has against a body, as a refusal with the path of the fault."""
+    if isinstance(fault, msgspec.ValidationError):
+        return _refusal(str(fault))
+    reason = "nested too deeply" if isinstance(fault, RecursionError) else str(fault)
+    return BadRequest(f"the body is not valid JSON: {reason}", code="invalid_json")
 
 
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$", re.DOTALL)

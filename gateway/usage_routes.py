@@ -11,6 +11,7 @@ from gateway.asgi import Call, encode
 from gateway.caller import identify
 from gateway.env import Env
 from gateway.errors import BadRequest
+from gateway.identity.scopes import USAGE_READ
 from gateway.query import query_of
 from gateway.usage.page import BucketWidth, usage_page
 from gateway.usage_period import period_of
@@ -18,7 +19,7 @@ from gateway.usage_period import period_of
 
 async def usage(env: Env, call: Call) -> None:
     """Usage by bucket and model. `start_time`, `end_time`, `bucket_width` as OpenAI's."""
-    principal = await identify(env, call)
+    principal = await identify(env, call, USAGE_READ)
     query = query_of(call, {"start_time", "end_time", "bucket_width"})
     start, end = period_of(query, env.clock.now_us())
     width = query.get("bucket_width", "1d")

@@ -9,7 +9,14 @@ from functools import partial
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from gateway import budget_routes, export_routes, model_routes, usage_routes, whoami
+from gateway import (
+    budget_routes,
+    export_routes,
+    model_routes,
+    token_routes,
+    usage_routes,
+    whoami,
+)
 from gateway.asgi import Call
 from gateway.completions import complete
 from gateway.env import Env
@@ -44,6 +51,7 @@ ROUTES: dict[str, tuple[str, Handler]] = {
     "/v1/budgets": ("GET", budget_routes.budgets),
     "/v1/usage/export": ("GET", export_routes.usage_export),
     "/v1/usage/export/manifest": ("GET", export_routes.manifest),
+    "/v1/tokens": ("POST", token_routes.mint),
     "/v1/whoami": ("GET", whoami.whoami),
 }
 

@@ -1,13 +1,15 @@
-"""GET /v1/whoami: which tenant and which key the caller is. Never the key itself."""
+"""GET /v1/whoami: who the caller is, and what it may. Never the key itself."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from gateway.asgi import Call, encode
 from gateway.caller import identify
 from gateway.env import Env
-from gateway.identity.tenants import key_of
+from gateway.identity.api_keys import Key, key_of
+from gateway.store.principal import Principal
 from gateway.store.reader import read_in_thread
 
 US = 1_000_000
@@ -15,17 +17,35 @@ US = 1_000_000
 
 async def whoami(env: Env, call: Call) -> None:
     """The caller, as the gateway knows it."""
-    principal = await identify(env, call)
-    async with call.watched():
-        key = await read_in_thread(env.database, partial(key_of, key_id=principal.key_id))
-    answer = {
+    principal = await identify(env, call, None)
+    key = None
+    if principal.key_id is not None:
+        async with call.watched():
+            key = await read_in_thread(env.database, partial(key_of, key_id=principal.key_id))
+    await call.send_json(200, encode(_answer(principal, key)))
+
+
+def _answer(principal: Principal, key: Key | None) -> dict[str, Any]:
+    return {
         "object": "whoami",
         "tenant": {"id": principal.tenant_id, "name": principal.tenant_name},
-        "key": {
-            "id": key.id,
-            "name": key.name,
-            "hint": key.hint,
-            "created": key.created_at // US,
-        },
+        "key": None if key is None else _key(key),
+        "token": None if principal.token_id is None else {"id": principal.token_id},
+        "subject": principal.subject,
+        "project": _project(principal, key),
+        "scopes": sorted(principal.scopes),
+        "models": None if principal.models is None else sorted(principal.models),
+        "networks": None if principal.networks is None else list(map(str, principal.networks)),
+        "origin": principal.origin,
+        "expires": None if principal.expires_at is None else principal.expires_at // US,
     }
-    await call.send_json(200, encode(answer))
+
+
+def _key(key: Key) -> dict[str, Any]:
+    return {"id": key.id, "name": key.name, "hint": key.hint, "created": key.created_at // US}
+
+
+def _project(principal: Principal, key: Key | None) -> dict[str, Any] | None:
+    if principal.project_id is None or key is None:
+        return None
+    return {"id": principal.project_id, "name": key.project}

@@ -48,7 +48,7 @@ def _tables(data: dict[str, Any]) -> Iterator[tuple[str, type[ServerTls | Client
         section = data.get(name)
         if isinstance(section, dict) and "tls" in section:
             yield f"{name}.tls", ServerTls, section["tls"]
-    for name in ("nodes", "models"):
+    for name in ("nodes", "models", "issuers"):
         for i, table in enumerate(_list(data, name)):
             if "tls" in table:
                 yield f"{name}[{i}].tls", ClientTls, table["tls"]

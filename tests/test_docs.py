@@ -165,8 +165,8 @@ def test_files_that_docs_name_exist() -> None:
 MAPPED = (
     "gateway/budgets",
     *("gateway", "gateway/relay", "gateway/catalog", "gateway/processes", "gateway/backups"),
-    *("gateway/crons", "runtime", "runtime/config", "runtime/deploy", "runtime/node"),
-    *("runtime/host", "runtime/tls", "engines/embedded", "engines/build"),
+    *("gateway/crons", "gateway/identity", "runtime", "runtime/config", "runtime/deploy"),
+    *("runtime/node", "runtime/host", "runtime/tls", "engines/embedded", "engines/build"),
 )
 
 

@@ -71,6 +71,10 @@ class Deployment:
         cache = self.cache or self.habits.cache or "salted"
         return cache == "salted" and "cache_salt" not in self.extra_body
 
+    def is_for(self, models: frozenset[str] | None) -> bool:
+        """Whether a list names it, by any of its names. None lists all."""
+        return models is None or not models.isdisjoint((self.id, *self.aliases))
+
     def is_served_at(self, now_us: int) -> bool:
         """Whether it hasn't been shut down; microseconds UTC."""
         return not self.lifecycle.is_shut_at(now_us / US)
@@ -83,10 +87,15 @@ class Catalog:
         self._all = tuple(deployments)
         self._by_name = {name: one for one in self._all for name in (one.id, *one.aliases)}
 
-    def deployment(self, model: str, now_us: int) -> Deployment:
-        """The deployment of a model, by its id or an alias. Raises ModelNotFound."""
+    def deployment(
+        self, model: str, now_us: int, models: frozenset[str] | None = None
+    ) -> Deployment:
+        """The deployment of a model, by its id or an alias, if `models` lists it.
+
+        Raises ModelNotFound.
+        """
         found = self._by_name.get(model)
-        if found is None:
+        if found is None or not found.is_for(models):
             raise ModelNotFound(
                 f"there is no model {model!r} for this key; GET /v1/models lists those there are",
                 param="model",
@@ -95,14 +104,17 @@ class Catalog:
             raise _shut(model, found.lifecycle)
         return found
 
-    def fallbacks(self, deployment: Deployment, now_us: int) -> tuple[Deployment, ...]:
-        """The models that may answer in this one's place, in order."""
-        found = (self._by_name.get(name) for name in deployment.fallbacks)
-        return tuple(one for one in found if one is not None and one.is_served_at(now_us))
+    def fallbacks(
+        self, deployment: Deployment, now_us: int, models: frozenset[str] | None = None
+    ) -> tuple[Deployment, ...]:
+        """Those that `models` lists and that may answer in this one's place, in order."""
+        named = (self._by_name.get(name) for name in deployment.fallbacks)
+        found = (one for one in named if one is not None)
+        return tuple(one for one in found if one.is_served_at(now_us) and one.is_for(models))
 
-    def served_at(self, now_us: int) -> list[Deployment]:
-        """Those that haven't been shut down, in the order of the configuration."""
-        return [one for one in self._all if one.is_served_at(now_us)]
+    def served_at(self, now_us: int, models: frozenset[str] | None = None) -> list[Deployment]:
+        """Those that `models` lists and that aren't shut down, in the configuration's order."""
+        return [one for one in self._all if one.is_served_at(now_us) and one.is_for(models)]
 
     def __iter__(self) -> Iterator[Deployment]:
         return iter(self._all)

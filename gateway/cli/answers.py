@@ -15,7 +15,7 @@ LAST_MOMENT = 253402300799  # the end of the year 9999
 
 
 class Named(Struct, frozen=True):
-    """A tenant."""
+    """A tenant, or a project of one."""
 
     id: str
     name: str
@@ -34,7 +34,12 @@ class Whoami(Struct, frozen=True):
     """`GET /v1/whoami`."""
 
     tenant: Named
-    key: Key
+    key: Key | None  # None: a token of an issuer's
+    subject: str | None = None
+    project: Named | None = None
+    scopes: list[str] = []
+    models: list[str] | None = None
+    expires: Annotated[int, Meta(ge=0, le=LAST_MOMENT)] | None = None
 
 
 class Process(Struct, frozen=True):

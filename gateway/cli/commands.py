@@ -12,12 +12,13 @@ from gateway.version import version
 MODULES = {
     **dict.fromkeys(("dev", "serve", "gateway", "node"), "serving"),
     **dict.fromkeys(("deploy", "rollback"), "deploy"),
-    **dict.fromkeys(("tenants", "keys"), "accounts"),
+    "tenants": "accounts",
+    "keys": "api_keys",
     "eval": "evaluating",
     **{
         name: name
         for name in (
-            *("init", "check", "secret", "deployments", "build"),
+            *("init", "check", "secret", "deployments", "build", "projects"),
             *("models", "prices", "usage", "budgets"),
             *("whoami", "hosts", "kv", "fault", "tail", "doctor"),
             *("backup", "restore", "migrate", "triggers", "completion"),

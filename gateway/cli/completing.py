@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gateway.cli.options import EXIT_CODES, Places, locate
-from gateway.identity import tenants
+from gateway.identity import projects, tenants
 from gateway.store.connection import DATABASE
 from gateway.store.reader import read
 from runtime import settings as config
@@ -48,6 +48,15 @@ def tenant_names(context: click.Context) -> Found:
     """Tenants, by name."""
     for tenant in read(_database(context), tenants.list_tenants):
         yield tenant.name, tenant.id
+
+
+@completer
+def project_names(context: click.Context) -> Found:
+    """The projects of the tenant that was named before, by name."""
+    tenant = str(context.params.get("tenant"))
+    for project in read(_database(context), lambda db: projects.list_projects(db, tenant)):
+        if project.archived_at is None:
+            yield project.name, project.id
 
 
 @completer

@@ -17,7 +17,7 @@ import msgspec
 from gateway import address
 from gateway.address import Address
 from gateway.admin.thread import AdminThread
-from gateway.cli.accounts import pepper
+from gateway.cli.api_keys import pepper
 from gateway.cli.options import Places, database, load, locate, places
 from gateway.cli.watching import Watch
 from gateway.demo import demo_key

@@ -64,13 +64,21 @@ def public_server(places: Places) -> Server:
 
 def tenant_rows(server: Server, found: Whoami) -> list[tuple[str, str]]:
     """For people."""
-    tenant, key = found.tenant, found.key
-    return [
-        ("URL", server.url),
-        ("Tenant", f"{tenant.name} ({tenant.id})"),
-        ("Key", f"{key.name} {key.hint} ({key.id})"),
-        ("Created", when(key.created * US) or ""),
-    ]
+    tenant, key, project = found.tenant, found.key, found.project
+    rows = [("URL", server.url), ("Tenant", f"{tenant.name} ({tenant.id})")]
+    if key is not None:
+        rows.append(("Key", f"{key.name} {key.hint} ({key.id})"))
+        rows.append(("Created", when(key.created * US) or ""))
+    if found.subject is not None:
+        rows.append(("Subject", found.subject))
+    if project is not None:
+        rows.append(("Project", f"{project.name} ({project.id})"))
+    rows.append(("Scopes", " ".join(found.scopes)))
+    if found.models is not None:
+        rows.append(("Models", " ".join(found.models)))
+    if found.expires is not None:
+        rows.append(("Expires", when(found.expires * US) or ""))
+    return rows
 
 
 def admin_rows(server: Server, found: Status) -> list[tuple[str, str]]:

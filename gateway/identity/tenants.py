@@ -1,23 +1,21 @@
-"""Tenants and their keys: the rows, and how the command line makes, lists and revokes them.
+"""Tenants: the rows, and how they are made, listed, changed, and kept from calling.
 
-Each function is one short transaction on a connection from `open_for_writing`. A running gateway
-finds out by itself, through its `KeyDirectory`.
+Each function here, in `api_keys` and in `projects` is a piece of one transaction, which its caller
+has begun. A running gateway finds out by itself, through its `KeyDirectory`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
 from gateway.clock import SYSTEM_CLOCK, Clock
-from gateway.identity import keys
 from gateway.ids import new_id
-from gateway.store.connection import transaction
 from gateway.store.sql import Connection
 
-_TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_MAX_KEY_NAME_LEN = 64
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+MAX_WEIGHT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +25,21 @@ class Tenant:
     id: str
     name: str
     is_demo: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """An API key without its secret; times in microseconds UTC."""
-
-    id: str
-    tenant_id: str
-    hint: str
-    name: str
-    created_at: int
-    revoked_at: int | None
+    timezone: str = "UTC"  # IANA: when its budgets' days and months begin
+    weight: int = 1  # its share where several tenants wait
+    disabled_at: int | None = None  # microseconds UTC; since then nobody calls for it
 
 
 class TenantError(Exception):
-    """Base of the errors below; each message says what to do."""
+    """Base of the errors below, and of those of keys and projects; each says what to do."""
 
 
 class InvalidName(TenantError):
-    """A tenant or a key can't be called that."""
+    """A tenant, a project or a key can't be called that."""
+
+
+class InvalidTerms(TenantError):
+    """What a tenant or a key is to be given isn't to be had."""
 
 
 class TenantExists(TenantError):
@@ -57,104 +50,90 @@ class NoSuchTenant(TenantError):
     """No tenant has this name."""
 
 
-class NoSuchKey(TenantError):
-    """No key has this id."""
+def check_name(name: str, what: str) -> None:
+    """Raises InvalidName unless a tenant or a project can be called that."""
+    if not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"{name!r} is not a {what} name: use 1 to 64 letters, digits, dots, hyphens and "
+            "underscores, and start with a letter or a digit."
+        )
 
 
 def create_tenant(
     db: Connection, name: str, *, is_demo: bool = False, clock: Clock = SYSTEM_CLOCK
 ) -> Tenant:
     """Add a tenant. Raises InvalidName or TenantExists."""
-    if not _TENANT_NAME.fullmatch(name):
-        raise InvalidName(
-            f"{name!r} is not a tenant name: use 1 to 64 letters, digits, dots, hyphens and "
-            "underscores, and start with a letter or a digit."
-        )
+    check_name(name, "tenant")
+    if db.execute(_BY_NAME, {"name": name}).fetchone():
+        raise TenantExists(f"The tenant {name!r} exists already: choose another name.")
     tenant = Tenant(new_id("tn"), name, is_demo)
-    with transaction(db):
-        if db.execute("SELECT 1 FROM tenant WHERE name = :name", {"name": name}).fetchone():
-            raise TenantExists(f"The tenant {name!r} exists already: choose another name.")
-        db.execute(
-            "INSERT INTO tenant (id, name, is_demo, created_at)"
-            " VALUES (:id, :name, :is_demo, :created_at)",
-            dataclasses.asdict(tenant) | {"created_at": clock.now_us()},
-        )
+    values = {"id": tenant.id, "name": name, "is_demo": int(is_demo), "now": clock.now_us()}
+    db.execute(_INSERT, values)
     return tenant
 
 
 def list_tenants(db: Connection) -> list[Tenant]:
     """All tenants, by name."""
-    rows = db.execute("SELECT id, name, is_demo FROM tenant ORDER BY name")
-    return [Tenant(id_, name, bool(is_demo)) for id_, name, is_demo in rows]
+    return [_tenant(row) for row in db.execute(f"{_SELECT} ORDER BY name").fetchall()]
 
 
-def create_key(
-    db: Connection,
-    tenant: str,
-    name: str,
-    pepper: bytes,
-    *,
-    clock: Clock = SYSTEM_CLOCK,
-) -> tuple[Key, str]:
-    """Add a key to the tenant of this name; the second value is the secret, which isn't stored.
-
-    Raises InvalidName or NoSuchTenant.
-    """
-    if not (0 < len(name) <= _MAX_KEY_NAME_LEN and name.isprintable()):
-        raise InvalidName(f"{name!r} is not a key name: use 1 to 64 printable characters.")
-    secret = keys.mint()
-    with transaction(db):
-        key = Key(
-            id=new_id("key"),
-            tenant_id=tenant_id_of(db, tenant),
-            hint=keys.hint(secret),
-            name=name,
-            created_at=clock.now_us(),
-            revoked_at=None,
-        )
-        db.execute(
-            "INSERT INTO api_key (id, tenant_id, digest, hint, name, created_at)"
-            " VALUES (:id, :tenant_id, :digest, :hint, :name, :created_at)",
-            dataclasses.asdict(key) | {"digest": keys.digest(pepper, secret)},
-        )
-    return key, secret
-
-
-def list_keys(db: Connection, tenant: str) -> list[Key]:
-    """The keys of the tenant of this name, oldest first, revoked ones too. Raises NoSuchTenant."""
-    rows = db.execute(
-        f"SELECT {_KEY_COLUMNS} FROM api_key WHERE tenant_id = :id ORDER BY created_at, id",  # noqa: S608
-        {"id": tenant_id_of(db, tenant)},
-    )
-    return [Key(*row) for row in rows]
-
-
-def revoke_key(db: Connection, key_id: str, *, clock: Clock = SYSTEM_CLOCK) -> Key:
-    """End a key; ending it again changes nothing. Raises NoSuchKey."""
-    with transaction(db):
-        db.execute(
-            "UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL",
-            {"now": clock.now_us(), "id": key_id},
-        )
-        return key_of(db, key_id)
-
-
-def key_of(db: Connection, key_id: str) -> Key:
-    """The key of this id, revoked or not. Raises NoSuchKey."""
-    query = f"SELECT {_KEY_COLUMNS} FROM api_key WHERE id = :id"  # noqa: S608
-    row = db.execute(query, {"id": key_id}).fetchone()
+def tenant_of(db: Connection, name: str) -> Tenant:
+    """The tenant of this name. Raises NoSuchTenant."""
+    row = db.execute(f"{_SELECT} WHERE name = :name", {"name": name}).fetchone()
     if row is None:
-        raise NoSuchKey(f"There is no key {key_id!r}: list the tenant's keys to see their ids.")
-    return Key(*row)
-
-
-_KEY_COLUMNS = "id, tenant_id, hint, name, created_at, revoked_at"
+        raise NoSuchTenant(f"There is no tenant {name!r}: create it first, or list the tenants.")
+    return _tenant(row)
 
 
 def tenant_id_of(db: Connection, name: str) -> str:
     """The id of the tenant of this name. Raises NoSuchTenant."""
-    row = db.execute("SELECT id FROM tenant WHERE name = :name", {"name": name}).fetchone()
-    if row is None:
-        raise NoSuchTenant(f"There is no tenant {name!r}: create it first, or list the tenants.")
-    tenant_id: str = row[0]
-    return tenant_id
+    return tenant_of(db, name).id
+
+
+def set_tenant(
+    db: Connection, name: str, *, timezone: str | None = None, weight: int | None = None
+) -> Tenant:
+    """Change what isn't None. Raises NoSuchTenant or InvalidTerms."""
+    if timezone is not None and not _is_timezone(timezone):
+        raise InvalidTerms(f"{timezone!r} is no time zone: use an IANA name, such as Europe/Paris.")
+    if weight is not None and not 1 <= weight <= MAX_WEIGHT:
+        raise InvalidTerms(f"{weight} is no weight: use a whole number from 1 to {MAX_WEIGHT}.")
+    values = {"id": tenant_id_of(db, name), "timezone": timezone, "weight": weight}
+    db.execute(_SET, values)
+    return tenant_of(db, name)
+
+
+def disable_tenant(db: Connection, name: str, *, clock: Clock = SYSTEM_CLOCK) -> Tenant:
+    """Refuse all its keys and tokens; doing so again changes nothing. Raises NoSuchTenant."""
+    db.execute(_DISABLE, {"id": tenant_id_of(db, name), "now": clock.now_us()})
+    return tenant_of(db, name)
+
+
+def enable_tenant(db: Connection, name: str) -> Tenant:
+    """Take its keys again. Raises NoSuchTenant."""
+    db.execute(_ENABLE, {"id": tenant_id_of(db, name)})
+    return tenant_of(db, name)
+
+
+def _tenant(row: tuple[str, str, int, str, int, int | None]) -> Tenant:
+    id_, name, is_demo, timezone, weight, disabled_at = row
+    return Tenant(id_, name, bool(is_demo), timezone, weight, disabled_at)
+
+
+def _is_timezone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # a path, a folder, a name that isn't one
+        return False
+    return True
+
+
+_SELECT = "SELECT id, name, is_demo, timezone, weight, disabled_at FROM tenant"
+_BY_NAME = "SELECT 1 FROM tenant WHERE name = :name"
+_INSERT = "INSERT INTO tenant (id, name, is_demo, created_at) VALUES (:id, :name, :is_demo, :now)"
+_SET = """
+UPDATE tenant SET timezone = coalesce(:timezone, timezone), weight = coalesce(:weight, weight)
+WHERE id = :id
+"""
+_DISABLE = "UPDATE tenant SET disabled_at = :now WHERE id = :id AND disabled_at IS NULL"
+_ENABLE = "UPDATE tenant SET disabled_at = NULL WHERE id = :id AND disabled_at IS NOT NULL"

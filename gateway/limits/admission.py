@@ -27,7 +27,8 @@ from gateway.limits.limit import Kind, Limit, Take, wait_us
 from gateway.limits.limiter import LimiterDown
 from gateway.limits.rules import Rules, caller_of
 from gateway.record import Settlement
-from gateway.store.directory import KeyDirectory, Principal
+from gateway.store.directory import KeyDirectory
+from gateway.store.principal import Principal
 
 ANSWERED = (Outcome.COMPLETED, Outcome.LENGTH)
 NOT_COUNTED = (Outcome.INTEGRITY_ABORT, Outcome.REFUSED)

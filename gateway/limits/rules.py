@@ -6,12 +6,13 @@ no limit in the config, None says nothing in the store.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gateway.limits.limit import Kind, Limit
-from gateway.store.directory import Principal
 from gateway.store.limit_rules import NO_RULES, Rule, Scope, StoredRules
+from gateway.store.principal import Principal
 from runtime.config.limits import RateSettings
 from runtime.config.sections import FileSettings
 
@@ -30,7 +31,13 @@ class Caller:
 
 def caller_of(principal: Principal) -> Caller:
     """Whom a principal's requests are counted for."""
-    return Caller(principal.tenant_id, principal.tenant_name, principal.key_id)
+    key = principal.key_id or _name_of(principal.subject or "")
+    return Caller(principal.tenant_id, principal.tenant_name, key, principal.project_id)
+
+
+def _name_of(subject: str) -> str:
+    """Stands for a subject, in whose name its issuer may write anything."""
+    return f"sub_{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
 
 
 NOTHING = RateSettings()

@@ -21,8 +21,8 @@ from gateway.money.price_store import Synced, Timelines, sync
 from gateway.money.versions import PriceVersion, Wanted
 from gateway.money.wanted import Key
 from gateway.prices import Priced, Terms
-from gateway.store.directory import Principal
 from gateway.store.errors import StoreUnavailable
+from gateway.store.principal import Principal
 from gateway.store.writer import Writer
 
 log = structlog.get_logger()

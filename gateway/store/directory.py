@@ -1,5 +1,5 @@
-"""Who may call, and within which limits: all live keys in memory, by digest, and the rules that
-were set, kept fresh by looking at a version number.
+"""Who may call, and within which limits: live keys and tenants in memory, and the rules that were
+set, kept fresh by looking at a version number.
 
 Looking costs one row four times a second; the keys are read again only when the number moved. A
 gateway that couldn't look for 5 s is blind: it must refuse, for a key may have been revoked.
@@ -8,19 +8,18 @@ gateway that couldn't look for 5 s is blind: it must refuse, for a key may have 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Protocol
 
 import anyio
 
 from gateway.clock import Clock
 from gateway.store.address import Database
+from gateway.store.callers import Callers, read_callers
 from gateway.store.connection import directory_version
 from gateway.store.errors import StoreUnavailable
 from gateway.store.limit_rules import NO_RULES, StoredRules, read_rules
+from gateway.store.principal import Principal
 from gateway.store.reader import read_in_thread
 from gateway.store.sql import Connection
 
@@ -28,18 +27,8 @@ POLL_INTERVAL_S = 0.25
 BLIND_AFTER_US = 5_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who is calling: a tenant, by one of its keys."""
-
-    tenant_id: str
-    tenant_name: str
-    key_id: str
-
-
-Principals = Mapping[bytes, Principal]
 Version = tuple[int, int]
-Found = tuple[Version, Principals, StoredRules]
+Found = tuple[Version, Callers, StoredRules]
 
 
 class Stop(Protocol):
@@ -60,8 +49,8 @@ class KeyDirectory:
         self._clock = clock
         self._include_demo = include_demo
         self._version: Version = (-1, -1)
-        self._principals: Principals = MappingProxyType({})
         self.limit_rules: StoredRules = NO_RULES  # another object whenever they may have changed
+        self._callers = Callers()
         self._seen_at_us: int | None = None
         self._looking = asyncio.Lock()  # an older look must not end after a newer one
         self._next: asyncio.Future[bool] | None = (
@@ -70,7 +59,15 @@ class KeyDirectory:
 
     def principal(self, digest: bytes) -> Principal | None:
         """Whose live key has this digest."""
-        return self._principals.get(digest)
+        return self._callers.by_digest.get(digest)
+
+    def by_secret(self, name: bytes) -> Principal | None:
+        """Whose live key has the secret of this name, `Principal.secret`."""
+        return self._callers.by_secret.get(name)
+
+    def tenant(self, name: str) -> Principal | None:
+        """The live tenant of this name, by none of its keys."""
+        return self._callers.by_tenant.get(name)
 
     def is_blind(self, now_us: int) -> bool:
         """Whether what is in memory is too old to be trusted; microseconds UTC."""
@@ -104,7 +101,7 @@ class KeyDirectory:
         self._seen_at_us = looked_at_us
         if found is None:
             return False
-        self._version, self._principals, self.limit_rules = found
+        self._version, self._callers, self.limit_rules = found
         return True
 
     async def watch(self, stop: Stop, interval_s: float = POLL_INTERVAL_S) -> None:
@@ -119,13 +116,5 @@ class KeyDirectory:
         version = directory_version(db)
         if version == self._version:
             return None
-        rows = db.execute(_LIVE_KEYS, {"include_demo": self._include_demo})
-        principals = MappingProxyType({digest: Principal(*who) for digest, *who in rows})
-        return version, principals, read_rules(db)
-
-
-_LIVE_KEYS = """
-SELECT api_key.digest, tenant.id, tenant.name, api_key.id
-FROM api_key JOIN tenant ON tenant.id = api_key.tenant_id
-WHERE api_key.revoked_at IS NULL AND (:include_demo = 1 OR tenant.is_demo = 0)
-"""
+        callers = read_callers(db, include_demo=self._include_demo)
+        return version, callers, read_rules(db)

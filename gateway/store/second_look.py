@@ -12,8 +12,9 @@ import asyncio
 from collections import OrderedDict
 
 from gateway.clock import Clock
-from gateway.store.directory import KeyDirectory, Principal
+from gateway.store.directory import KeyDirectory
 from gateway.store.errors import StoreUnavailable
+from gateway.store.principal import Principal
 
 BURST = 10.0
 PER_S = 5.0

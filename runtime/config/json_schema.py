@@ -14,7 +14,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from runtime.config import alerts, attached, environments, lifecycle, limits, models, sections, tls
+from runtime.config import (
+    alerts,
+    attached,
+    environments,
+    issuers,
+    lifecycle,
+    limits,
+    models,
+    sections,
+    tls,
+)
 from runtime.config.variables import NAME
 
 REPO = Path(__file__).resolve().parents[2]
@@ -44,6 +54,7 @@ HEADINGS: dict[type[Struct], str] = {
     sections.TenantSettings: "`[[tenants]]`",
     sections.ContractSettings: "`[[tenants.prices]]`",
     limits.TenantRateSettings: "`[[tenants.limits]]`",
+    issuers.IssuerSettings: "`[[issuers]]`",
     models.ModelSettings: "`[[models]]`",
     attached.AttachedServer: "`[[models.servers]]`",
     models.PriceSettings: "`[models.price]`",

@@ -15,6 +15,7 @@ from runtime.config import cron
 from runtime.config.alerts import AlertSettings
 from runtime.config.environments import DEFAULT_NAME
 from runtime.config.footprint import memory_faults
+from runtime.config.issuers import IssuerSettings, issuer_faults
 from runtime.config.kinds import (
     Count,
     Currency,
@@ -42,6 +43,7 @@ from runtime.config.models import (
     name_faults,
     names_of,
 )
+from runtime.config.networks import proxy_fault
 from runtime.config.report import did_you_mean
 from runtime.config.route_patterns import BadPattern, parse_route
 from runtime.config.tls import ClientTls, ServerTls
@@ -53,7 +55,15 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     host: Host = "127.0.0.1"
     port: Port = 8787
     drain_s: Seconds = 30.0
+    trusted_proxies: tuple[str, ...] = ()  # whose X-Forwarded-For is believed: networks, "unix"
     tls: ServerTls = ServerTls()
+
+    @staticmethod
+    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """Proxies are networks."""
+        for i, proxy in enumerate(found.get("trusted_proxies") or ()):
+            if proxy is not None and (fault := proxy_fault(proxy)):
+                yield f"trusted_proxies[{i}]", fault
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True):
@@ -237,6 +247,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     vars: dict[str, Any] = {}  # for `${NAME}` in the values of this file
     secrets: SecretSettings = SecretSettings()
     tenants: tuple[TenantSettings, ...] = ()
+    issuers: tuple[IssuerSettings, ...] = ()
     models: tuple[ModelSettings, ...] = ()
 
     @staticmethod
@@ -249,6 +260,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
         yield from name_faults(models)
         yield from fallback_faults(models)
         yield from tenant_faults(found.get("tenants") or (), models)
+        yield from issuer_faults(found.get("issuers") or ())
         yield from warm_faults(found.get("triggers"), models)
         yield from memory_faults(models, (found.get("hosts") or HostSettings()).memory_bytes or 0)
         for i, route in enumerate(found.get("routes") or ()):

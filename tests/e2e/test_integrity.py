@@ -27,7 +27,7 @@ import engines.embedded.incidents as incidents
 from engines.api import Engine, EngineSpec, Output
 from engines.registry import load
 from gateway.app import create_app
-from gateway.cli.accounts import pepper
+from gateway.cli.api_keys import pepper
 from gateway.demo import demo_key
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate

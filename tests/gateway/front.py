@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from gateway import v1
 from gateway.app import open_env
 from gateway.env import Env
-from gateway.identity.tenants import create_key, create_tenant
+from gateway.identity.api_keys import create_key
+from gateway.identity.tenants import create_tenant
 from gateway.store.connection import DATABASE, open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
 from runtime import keyring

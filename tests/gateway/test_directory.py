@@ -13,14 +13,16 @@ import pytest
 
 from gateway.clock import SystemClock
 from gateway.identity import keys
-from gateway.identity.tenants import Key, create_key, create_tenant, list_tenants, revoke_key
+from gateway.identity.api_keys import Key, create_key, revoke_key
+from gateway.identity.tenants import create_tenant, list_tenants
 from gateway.ledger import Ledger
 from gateway.prices import Terms, TokenPrices
 from gateway.record import Opening
 from gateway.store.connection import open_for_writing
-from gateway.store.directory import KeyDirectory, Principal
+from gateway.store.directory import KeyDirectory
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
+from gateway.store.principal import Principal
 from gateway.store.writer import Writer
 
 PEPPER = b"pepper"

@@ -17,7 +17,7 @@ from msgspec import structs
 from gateway import parts
 from gateway.app import create_app
 from gateway.demo import demo_key
-from gateway.identity.tenants import create_key, revoke_key
+from gateway.identity.api_keys import create_key, revoke_key
 from gateway.store.connection import DATABASE, open_for_reading, open_for_writing
 from gateway.store.hold import held
 from gateway.store.migrate import migrate

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.demo import demo_key
+from gateway.identity.api_keys import Key, create_key, revoke_key
 from gateway.identity.keys import PEPPER_LABEL
-from gateway.identity.tenants import Key, create_key, create_tenant, revoke_key
+from gateway.identity.tenants import create_tenant
 from gateway.root import RootSecretLost, keyring_of, refuse_if_lost
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate

@@ -11,13 +11,16 @@ import pytest
 
 from gateway.errors import StoreDown, Unauthorized
 from gateway.identity import keys
-from gateway.identity.auth import Authenticator
-from gateway.identity.tenants import create_key, create_tenant, revoke_key
+from gateway.identity.api_keys import create_key, revoke_key
+from gateway.identity.auth import Authenticator, IdentityKeys
+from gateway.identity.issuers import Issuers
+from gateway.identity.tenants import create_tenant
 from gateway.store import second_look as module
 from gateway.store.connection import open_for_writing
-from gateway.store.directory import KeyDirectory, Principal
+from gateway.store.directory import KeyDirectory
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
+from gateway.store.principal import Principal
 from gateway.store.second_look import BURST, REMEMBERED, Ration, SecondLook
 from gateway.store.sql import Connection
 
@@ -60,7 +63,8 @@ class Gateway:
             create_tenant(db, "acme")
         self.clock = FakeClock()
         self.directory = Counted(self.path, self.clock)
-        self.auth = Authenticator(self.directory, self.clock, PEPPER, b"domain key")
+        own = IdentityKeys(pepper=PEPPER, domain=b"domain key", tokens=b"tokens")
+        self.auth = Authenticator(self.directory, self.clock, own, Issuers(self.clock))
 
     def new_key(self) -> str:
         with closing(open_for_writing(self.path)) as db:

@@ -23,7 +23,8 @@ from gateway.admin.node_client import NodeClient
 from gateway.admin.problems import TABLE
 from gateway.admin.status import Process
 from gateway.identity import keys
-from gateway.identity.tenants import create_key, create_tenant
+from gateway.identity.api_keys import create_key
+from gateway.identity.tenants import create_tenant
 from gateway.store.connection import DATABASE, open_for_writing
 from gateway.store.migrate import migrate
 from runtime.config.models import ModelSettings

@@ -10,18 +10,14 @@ from pathlib import Path
 import pytest
 
 from gateway.identity import keys
+from gateway.identity.api_keys import Key, NoSuchKey, create_key, list_keys, revoke_key
 from gateway.identity.tenants import (
     InvalidName,
-    Key,
-    NoSuchKey,
     NoSuchTenant,
     Tenant,
     TenantExists,
-    create_key,
     create_tenant,
-    list_keys,
     list_tenants,
-    revoke_key,
 )
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate

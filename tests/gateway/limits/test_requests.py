@@ -40,10 +40,15 @@ def gate_of(found: Gateway) -> Gate:
     return found.env.admission._gate
 
 
+def tenant_id_of(found: Gateway) -> str:
+    acme = found.env.directory.tenant("acme")
+    assert acme is not None
+    return acme.tenant_id
+
+
 async def level(found: Gateway, kind: Kind, number: int) -> int:
     """Of acme's limit, as it is now."""
-    tenant = found.env.directory._principals
-    (tenant_id,) = {one.tenant_id for one in tenant.values() if one.tenant_name == "acme"}
+    tenant_id = tenant_id_of(found)
     limit = Limit(f"tenant:{tenant_id}::{kind.value}", kind, number)
     wanted = [Take(limit, number + 1)]
     verdict = await gate_of(found)._limiter.reserve("ask", wanted)
@@ -221,7 +226,7 @@ async def test_what_the_store_says_counts_at_once_and_in_place_of_the_config(
     tmp_path: Path,
 ) -> None:
     async with gateway(tmp_path, stream_ok, limited(rpm=2)) as gate:
-        (tenant_id,) = {one.tenant_id for one in gate.env.directory._principals.values()}
+        tenant_id = tenant_id_of(gate)
         scope, at_model = Scope("tenant", tenant_id), Scope("tenant", tenant_id, MODEL)
         with open_for_writing(gate.env.database) as db:
             set_rule(db, scope, Rule(tpm=50_000), 1)

@@ -18,8 +18,8 @@ from gateway.money.refused import refuse_past_prices
 from gateway.money.wanted import wanted_of
 from gateway.prices import TokenPrices
 from gateway.store.connection import DATABASE, open_for_reading, open_for_writing
-from gateway.store.directory import Principal
 from gateway.store.migrate import migrate
+from gateway.store.principal import Principal
 from gateway.store.writer import Writer
 from runtime.settings import ConfigError, Settings, parse
 from tests.gateway.accounts import add_tenant

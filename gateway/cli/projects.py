@@ -1,0 +1,74 @@
+"""`bulkhead projects`: parts of a tenant that keys may belong to."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from gateway.cli.accounts import as_json, when
+from gateway.cli.completing import project_names, tenant_names
+from gateway.cli.options import Places, database, locate, table, whereabouts
+from gateway.identity import projects as rows
+from gateway.store.connection import transaction
+
+
+@click.group()
+def projects() -> None:
+    """Projects: parts of a tenant that keys may belong to."""
+
+
+@projects.command("create")
+@click.argument("tenant", shell_complete=tenant_names)
+@click.argument("name")
+@whereabouts
+@as_json
+def create_project(tenant: str, name: str, places: Places, as_json: bool) -> None:
+    """Add a project to TENANT."""
+    with database(locate(places)) as db, transaction(db):
+        project = rows.create_project(db, tenant, name)
+    if as_json:
+        click.echo(json.dumps({"id": project.id, "name": name, "tenant_id": project.tenant_id}))
+    else:
+        click.echo(f"Created project {name} ({project.id}).")
+        click.echo(f"Give it a key: bulkhead keys create {tenant} --project {name}")
+
+
+@projects.command("list")
+@click.argument("tenant", shell_complete=tenant_names)
+@whereabouts
+@as_json
+def list_projects(tenant: str, places: Places, as_json: bool) -> None:
+    """The projects of TENANT, archived ones too."""
+    with database(locate(places)) as db:
+        found = rows.list_projects(db, tenant)
+    if as_json:
+        listed = [
+            {
+                "id": p.id,
+                "name": p.name,
+                "created_at": when(p.created_at),
+                "archived_at": when(p.archived_at),
+            }
+            for p in found
+        ]
+        click.echo(json.dumps(listed))
+        return
+    lines = [(p.name, p.id, when(p.created_at) or "", _status(p)) for p in found]
+    none = f"No projects yet; add one: bulkhead projects create {tenant} NAME"
+    click.echo(table(lines, ("NAME", "ID", "CREATED", "STATUS"), none))
+
+
+@projects.command("archive")
+@click.argument("tenant", shell_complete=tenant_names)
+@click.argument("name", shell_complete=project_names)
+@whereabouts
+def archive_project(tenant: str, name: str, places: Places) -> None:
+    """End a project of TENANT: its keys are refused from now on. Its usage stays."""
+    with database(locate(places)) as db, transaction(db):
+        project = rows.archive_project(db, tenant, name)
+    click.echo(f"Archived {project.name} ({project.id}).")
+
+
+def _status(project: rows.Project) -> str:
+    return f"archived {when(project.archived_at)}" if project.archived_at is not None else ""
