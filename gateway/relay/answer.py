@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
 
-from gateway.errors import UpstreamTimeout
+from gateway.relay.deadline import Deadline
 from gateway.relay.place import Place
 from gateway.relay.transport import Broken
 
@@ -29,12 +28,13 @@ class Answer:
         while chunk is not None:
             self.place.heard_at = clock()
             yield chunk
-            chunk = await next_of(self._rest, self._idle_s)
+            async with Deadline(self._idle_s):
+                chunk = await anext(self._rest, None)
 
     async def read(self, limit: int, within_s: float) -> bytes:
         """The whole body. Raises Broken, also when it is over `limit` bytes; UpstreamTimeout."""
         parts, size = [self._first], len(self._first)
-        async with deadline(within_s):
+        async with Deadline(within_s):
             async for chunk in self._rest:
                 parts.append(chunk)
                 size += len(chunk)
@@ -42,26 +42,3 @@ class Answer:
                     raise Broken(f"more than {limit} bytes")
         self.place.heard_at = asyncio.get_running_loop().time()
         return b"".join(parts)
-
-
-async def next_of(chunks: AsyncIterator[bytes], limit_s: float) -> bytes | None:
-    """The next chunk; None: there is none. Raises UpstreamTimeout."""
-    try:  # not by `deadline`: this runs for every chunk
-        async with asyncio.timeout(limit_s):
-            return await anext(chunks, None)
-    except TimeoutError:
-        raise _silent(limit_s) from None
-
-
-@asynccontextmanager
-async def deadline(seconds: float) -> AsyncIterator[None]:
-    """What takes longer is UpstreamTimeout."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise _silent(seconds) from None
-
-
-def _silent(seconds: float) -> UpstreamTimeout:
-    return UpstreamTimeout(f"the engine was silent for {seconds:g} s")

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.catalog.catalog import Deployment
 from gateway.errors import Unsupported, UpstreamTimeout
-from gateway.relay.answer import deadline
+from gateway.relay.deadline import Deadline
 from gateway.relay.extra_fields import extra_fields
 from gateway.relay.place import Place
 from gateway.relay.sse import BadFrame
@@ -52,7 +52,7 @@ async def ask_for_a_token(
     url = place.base_url + PATHS[operation]
     try:
         async with (
-            deadline(within_s),
+            Deadline(within_s),
             place.transport.send("POST", url, headers, msgspec.json.encode(body)) as reply,
         ):
             if reply.status == FULL:

@@ -8,7 +8,7 @@ one has room at once: what waits would be late, and an outage must not be multip
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from enum import Enum, auto
 
 import msgspec
@@ -16,8 +16,9 @@ import structlog
 
 from gateway.catalog.catalog import Deployment
 from gateway.errors import Refusal, Unavailable, UpstreamFailed, UpstreamTimeout
-from gateway.relay.answer import Answer, deadline, next_of
+from gateway.relay.answer import Answer
 from gateway.relay.attached import AttachedServers
+from gateway.relay.deadline import Deadline
 from gateway.relay.errand import Errand
 from gateway.relay.extra_fields import (
     IN_EXTRA_BODY,
@@ -31,7 +32,7 @@ from gateway.relay.placement import Line, Placement
 from gateway.relay.queue import Turn
 from gateway.relay.retries import MAX_ATTEMPTS, MAX_SENT
 from gateway.relay.sse import BadFrame, read_error
-from gateway.relay.transport import Broken, ConnectFailed, Reply
+from gateway.relay.transport import Broken, ConnectFailed, Exchange, Reply
 from gateway.relay.upstream_errors import refusal_of
 from gateway.schema import NOT_JSON
 from runtime.capability import Signer
@@ -105,9 +106,11 @@ class Sender:
             errand.host_id = place.host_id
             errand.attempts += 1
             try:
-                async with AsyncExitStack() as stack:
+                async with aclosing(
+                    place.transport.send(*self._request(errand, place))
+                ) as exchange:
                     try:
-                        answer = await self._sent(stack, errand, place)
+                        answer = await self._sent(exchange, errand, place)
                     except Failed as fault:
                         failures.append(fault)
                     else:
@@ -142,18 +145,18 @@ class Sender:
                 raise _unreachable(errand, "its circuit breaker is open")
         return await line.wait(turn, errand.deployment.max_waiting, self._settings.start_s)
 
-    async def _sent(self, stack: AsyncExitStack, errand: Errand, place: Place) -> Answer:
+    async def _sent(self, exchange: Exchange, errand: Errand, place: Place) -> Answer:
         """The answer of this place. Raises Failed if another may be asked, or Refusal."""
         settings = self._settings
         try:
-            async with deadline(settings.first_byte_s):
-                exchange = place.transport.send(*self._request(errand, place))
-                reply = await stack.enter_async_context(exchange)
+            async with Deadline(settings.first_byte_s):
+                reply = await exchange.begin()
+                chunks = reply.chunks()
+                first = await anext(chunks, None) if reply.status == 200 else None
             if reply.status != 200:
-                async with deadline(settings.idle_s):
+                async with Deadline(settings.idle_s):
                     await self._refused(errand, place, reply)
-            chunks = reply.chunks()
-            if (first := await next_of(chunks, settings.first_byte_s)) is None:
+            if first is None:
                 raise Broken("it ended before its first byte")
         except ConnectFailed as fault:
             if errand.deployment.is_attached:

@@ -14,7 +14,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
-from types import TracebackType
 
 import httpx
 
@@ -26,7 +25,15 @@ from gateway.relay.http1.request import encode, target_of
 from runtime.host.process import KEEP_ALIVE_S as HOST_KEEP_ALIVE_S
 from runtime.tls.certificates import BadCertificate
 
-__all__ = ["HOST_IDLE_S", "MAYBE_REFUSED", "Broken", "ConnectFailed", "Reply", "Transport"]
+__all__ = [
+    "HOST_IDLE_S",
+    "MAYBE_REFUSED",
+    "Broken",
+    "ConnectFailed",
+    "Exchange",
+    "Reply",
+    "Transport",
+]
 
 # An idle connection is given up before its server would: a request that meets the server's close
 # is lost, and may not be sent again. Many servers close after 5 s.
@@ -107,7 +114,7 @@ class Transport(httpx.AsyncBaseTransport):
     def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> Exchange:
-        """One exchange, to be entered; leaving it early closes the connection.
+        """One exchange, to be entered, or begun and closed; leaving it early closes the connection.
 
         Entering gives the Reply, and raises ConnectFailed or Broken. Names of headers are in lower
         case.
@@ -130,7 +137,7 @@ class Transport(httpx.AsyncBaseTransport):
         headers = {k: v for k, v in request.headers.items() if k != "transfer-encoding"}
         exchange = self.send(request.method, str(request.url), headers, await request.aread())
         try:
-            reply = await exchange.__aenter__()
+            reply = await exchange.begin()
         except ConnectFailed as fault:
             raise httpx.ConnectError(str(fault), request=request) from None
         except Broken as fault:
@@ -168,32 +175,38 @@ class Exchange:
         self._target = target_of(url)
         self._request = encode(method, self._target, PLAIN | dict(headers), body)
         self._tls: ssl.SSLContext | None = None
+        self._pool: Pool | None = None  # while it runs
         self._connection: Connection | None = None
 
-    async def __aenter__(self) -> Reply:
-        self._pool = self._transport.begin()
+    async def begin(self) -> Reply:
+        """Send the request and wait for the answer's head. Raises ConnectFailed or Broken."""
+        pool = self._pool = self._transport.begin()
         try:
             self._tls = self._context()
-            return await self._answered()
+            return await self._answered(pool)
         except BaseException:
-            await self._leave()
+            await self.aclose()
             raise
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
-    ) -> None:
-        await self._leave()
+    async def aclose(self) -> None:
+        """End it: the connection is kept if the answer was read to its end, else closed."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            self._give_back(pool)
+            await self._transport.end()
 
-    async def _leave(self) -> None:
-        self._give_back()
-        await self._transport.end()
+    async def __aenter__(self) -> Reply:
+        return await self.begin()
 
-    async def _answered(self) -> Reply:
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _answered(self, pool: Pool) -> Reply:
         """Once more on a new connection, if a kept one ends and that can't matter."""
-        connection = self._pool.kept(self._target, self._tls)
+        connection = pool.kept(self._target, self._tls)
         is_new = connection is None
         if connection is None:
-            connection = await self._pool.opened(self._target, self._tls)
+            connection = await pool.opened(self._target, self._tls)
         self._connection = connection
         answer = connection.begin(self._method, self._request)
         try:
@@ -210,14 +223,14 @@ class Exchange:
                 raise self._unanswered(fault) from None
         else:
             return Reply(connection, answer)
-        self._give_back()
-        self._pool.drop_kept(self._target, self._tls)
-        return await self._answered()
+        self._give_back(pool)
+        pool.drop_kept(self._target, self._tls)
+        return await self._answered(pool)
 
-    def _give_back(self) -> None:
+    def _give_back(self, pool: Pool) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.give_back(connection, self._target, self._tls)
+            pool.give_back(connection, self._target, self._tls)
 
     def _context(self) -> ssl.SSLContext | None:
         try:
@@ -262,4 +275,4 @@ class _Body(httpx.AsyncByteStream):
             raise httpx.ReadError(str(fault)) from None
 
     async def aclose(self) -> None:
-        await self._exchange.__aexit__(None, None, None)
+        await self._exchange.aclose()

@@ -339,7 +339,7 @@ async def test_a_kept_connection_that_dies_is_met_once_more_only_if_it_can_not_m
                 assert reply.status == 200
         else:
             with pytest.raises(Broken):
-                await exchange.__aenter__()
+                await exchange.begin()
         assert [asked.method for asked in server.asked[1:]] == [method] * (1 + (method == "GET"))
 
 

@@ -1,0 +1,47 @@
+"""A silence that is too long is the engine's; a cancellation from outside stays one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.errors import UpstreamTimeout
+from gateway.relay.deadline import Deadline
+
+
+async def test_what_ends_in_time_is_let_be() -> None:
+    async with Deadline(60):
+        await asyncio.sleep(0)
+
+
+async def test_what_takes_too_long_is_a_timeout_of_the_upstream_s() -> None:
+    with pytest.raises(UpstreamTimeout, match=r"silent for 0\.01 s"):
+        async with Deadline(0.01):
+            await asyncio.sleep(60)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_one_within_another_ends_alone() -> None:
+    async with Deadline(60):
+        with pytest.raises(UpstreamTimeout):
+            async with Deadline(0):
+                await asyncio.sleep(60)
+        await asyncio.sleep(0)
+
+
+async def test_who_is_cancelled_from_outside_in_the_same_moment_is_cancelled() -> None:
+    deadline = Deadline(60)
+
+    async def runs() -> None:
+        async with deadline:
+            await asyncio.sleep(60)
+
+    call = asyncio.ensure_future(runs())
+    await asyncio.sleep(0)
+    call.cancel()
+    deadline._end()
+    with pytest.raises(asyncio.CancelledError):
+        await call
