@@ -11,7 +11,7 @@ from gateway.env import Env
 from gateway.errors import MissingScope, NetworkNotAllowed, OriginNotAllowed, Unauthorized
 from gateway.identity.auth import refused
 from gateway.identity.networks import is_inside
-from gateway.store.principal import Principal
+from gateway.store.principal import ADMIN, Principal
 
 AUTHORIZATION = b"authorization"
 
@@ -69,3 +69,11 @@ def _caller(principal: Principal) -> dict[str, str]:
         "project": principal.project_id,
     }
     return {name: value for name, value in names.items() if value is not None}
+
+
+def project_seen(principal: Principal) -> str | None:
+    """The one project whose usage the caller may see; None: all of its tenant's.
+
+    A key of a project sees that one, unless its scopes are an administrator's.
+    """
+    return None if ADMIN in principal.scopes else principal.project_id

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gateway.catalog.catalog import Catalog
 from gateway.clock import Clock
 from gateway.cors import Cors
+from gateway.cursors import Cursors
 from gateway.events import EventSender
 from gateway.identity.auth import Authenticator
 from gateway.identity.last_used import LastUsed
@@ -57,6 +58,7 @@ class Env:
     is_routed: Matches | None  # None: answered everywhere
     keep_alive_s: float
     bill_names: Names
+    cursors: Cursors
     manifest_key: Ed25519PrivateKey  # exports are signed with it
     newest: Callable[[], Env] | None = None  # None: the settings never change
 

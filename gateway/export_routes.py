@@ -14,7 +14,7 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from gateway.asgi import Call
-from gateway.caller import identify
+from gateway.caller import identify, project_seen
 from gateway.env import Env
 from gateway.errors import BadRequest, Unsupported
 from gateway.identity.scopes import USAGE_READ
@@ -75,7 +75,8 @@ async def _export(env: Env, call: Call) -> Export:
         find = partial(bound_of, start_us=start_us, end_us=end_us)
         bound = await to_thread.run_sync(read, env.database, find, limiter=env.report_threads)
     call.extra[BOUND] = b"%d" % bound
-    selection = Selection(start_us, end_us, bound, principal.tenant_id)
+    whose = principal.tenant_id, project_seen(principal)
+    selection = Selection(start_us, end_us, bound, *whose)
     try:
         return Export(env.database, selection, form, env.bill_names)
     except NoParquet:

@@ -27,6 +27,7 @@ from gateway.catalog.catalog import catalog_of
 from gateway.catalog.facts import facts_of
 from gateway.clock import SYSTEM_CLOCK
 from gateway.cors import cors_of
+from gateway.cursors import Cursors
 from gateway.door import Door, keep, take
 from gateway.env import Env
 from gateway.events import EventSender
@@ -94,6 +95,7 @@ class Parts:
     books: WeakSet[PriceBook]  # of all settings that requests still have
     signer: Signer
     salt_key: bytes
+    cursors: Cursors
     manifest_key: Ed25519PrivateKey
     database: Path
     report_threads: CapacityLimiter
@@ -129,6 +131,7 @@ class Parts:
             is_routed=compile_routes(settings.file.routes),
             keep_alive_s=relay_settings.keep_alive_s,
             bill_names=names_of(settings.file),
+            cursors=self.cursors,
             manifest_key=self.manifest_key,
             newest=newest,
         )
@@ -214,6 +217,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             books=books,
             signer=Signer(root.derive(CAPABILITY_LABEL)),
             salt_key=salt_key,
+            cursors=Cursors(root.derive("cursors")),
             manifest_key=signing_key(root),
             database=database,
             report_threads=CapacityLimiter(REPORT_THREADS),

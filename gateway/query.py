@@ -8,16 +8,32 @@ from urllib.parse import parse_qsl
 from gateway.asgi import Call
 from gateway.errors import BadRequest
 
+Query = dict[str, str]
+Lists = dict[str, tuple[str, ...]]
 
-def query_of(call: Call, known: Collection[str]) -> dict[str, str]:
+
+def query_of(call: Call, known: Collection[str]) -> Query:
     """The parameters that were sent. Raises BadRequest with the name of one that isn't `known`."""
+    return query_and_lists(call, known, ())[0]
+
+
+def query_and_lists(
+    call: Call, known: Collection[str], lists: Collection[str]
+) -> tuple[Query, Lists]:
+    """The same, and those that may have several values: `a=1,2`, `a=1&a=2` or `a[]=1&a[]=2`."""
     pairs = parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    found: dict[str, str] = {}
+    found: Query = {}
+    listed: Lists = {}
     for name, value in pairs:
-        if name not in known:
-            expected = f"known are {', '.join(sorted(known))}" if known else "this route takes none"
+        if (plain := name.removesuffix("[]")) in lists:
+            some = tuple(filter(None, value.split(",")))
+            listed[plain] = tuple(dict.fromkeys(listed.get(plain, ()) + some))
+        elif name not in known:
+            every = sorted((*known, *lists))
+            expected = f"known are {', '.join(every)}" if every else "this route takes none"
             raise BadRequest(f"{name[:64]}: unknown parameter; {expected}", param=name[:64])
-        if name in found:
+        elif name in found:
             raise BadRequest(f"{name}: may be sent only once", param=name)
-        found[name] = value
-    return found
+        else:
+            found[name] = value
+    return found, listed

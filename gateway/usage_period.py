@@ -21,6 +21,13 @@ def period_of(query: dict[str, str], now_us: int) -> tuple[int, int]:
     return start * US, end * US
 
 
+def is_of(query: dict[str, str], period: tuple[int, int]) -> bool:
+    """Whether a query names this period, as far as it names one. Raises BadRequest."""
+    start_us, end_us = period
+    same_start = _time(query, "start_time", start_us // US) * US == start_us
+    return same_start and _time(query, "end_time", end_us // US) * US == end_us
+
+
 def _time(query: dict[str, str], name: str, default: int) -> int:
     """A time in unix seconds, or in RFC 3339 with its zone."""
     text = query.get(name)

@@ -1,11 +1,13 @@
-"""A tenant's own usage, shaped like OpenAI's usage page, with the amount it was billed.
+"""A tenant's usage as a page of sums, shaped like OpenAI's, with what it was billed.
 
-Only settled, billable records count. Buckets are whole UTC hours or days, and only those with usage
-appear; a period that starts inside a bucket counts what lies in the period.
+From the hourly sums that are written with each record: what is closed and billable, corrections
+included. Buckets are hours or days, UTC, and only those with usage appear. Periods are whole hours:
+one that begins or ends within an hour has all of it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
@@ -14,15 +16,13 @@ import msgspec
 from gateway.prices import format_pico
 from gateway.store.address import Database
 from gateway.store.reader import read
+from gateway.usage.calendar import HOUR_US, US_PER_S
+from gateway.usage.sums import Filters, Grouped, Sums, sums_of
 
 BucketWidth = Literal["1h", "1d"]
 
-_WIDTH_S: dict[BucketWidth, int] = {"1h": 3600, "1d": 86_400}
-_US_PER_S = 1_000_000
-_SPLIT = 1_000_000  # SQLite's sum() overflows at 9 million units, so it sums two halves
-
-# bucket number, model, currency, tokens: input, cached input, output, requests, amount: high, low
-_Sums = tuple[int, str, str, int, int, int, int, int, int]
+WIDTH_US: dict[BucketWidth, int] = {"1h": HOUR_US, "1d": 24 * HOUR_US}
+MOST_BUCKETS: dict[BucketWidth, int] = {"1h": 168, "1d": 31}
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -33,15 +33,18 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, tag_field="object", tag="bulkhead.usage.result"):
-    """What one model used within a bucket."""
+    """What was used within a bucket, of what it's grouped by: null is all, or none."""
 
-    model: str
+    model: str | None
+    project_id: str | None
+    api_key_id: str | None
     input_tokens: int
     input_cached_tokens: int
     input_uncached_tokens: int
     output_tokens: int
     num_model_requests: int
     amount: Amount
+    list_amount: Amount  # where the list has no price in this currency: as charged
 
 
 class Bucket(msgspec.Struct, frozen=True, tag_field="object", tag="bucket"):
@@ -53,56 +56,63 @@ class Bucket(msgspec.Struct, frozen=True, tag_field="object", tag="bucket"):
 
 
 class UsagePage(msgspec.Struct, frozen=True, tag_field="object", tag="page"):
-    """All buckets with usage, in order. There is always one page."""
+    """Buckets with usage, in order."""
 
     data: list[Bucket]
     has_more: bool = False
     next_page: str | None = None
 
 
-def usage_page(
-    database: Database, tenant_id: str, start_us: int, end_us: int, bucket: BucketWidth
-) -> UsagePage:
-    """A tenant's usage in [start_us, end_us), microseconds UTC. Raises StoreUnavailable."""
-    width_s = _WIDTH_S[bucket]
-    values = {
-        "tenant_id": tenant_id,
-        "start_us": start_us,
-        "end_us": end_us,
-        "width_us": width_s * _US_PER_S,
-        "split": _SPLIT,
-    }
-    rows = read(database, lambda db: db.execute(_SUMS, values).fetchall())
-    return UsagePage(_buckets(rows, width_s))
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to sum up: times in microseconds UTC, the end exclusive."""
+
+    filters: Filters
+    start_us: int
+    end_us: int
+    width: BucketWidth = "1d"
+    group_by: frozenset[Grouped] = frozenset({"model"})
+    limit: int = 31  # buckets
 
 
-def _buckets(rows: list[_Sums], width_s: int) -> list[Bucket]:
+def usage_page(database: Database, question: Question) -> tuple[list[Bucket], int | None]:
+    """Up to so many buckets, and where the next one begins. Raises StoreUnavailable."""
+    width_us = WIDTH_US[question.width]
+    start_us = question.start_us - question.start_us % HOUR_US
+    end_us = question.end_us + -question.end_us % HOUR_US
+    numbers, rows = read(
+        database,
+        lambda db: sums_of(
+            db,
+            question.filters,
+            question.group_by,
+            (start_us, end_us),
+            width_us,
+            question.limit,
+        ),
+    )
+    has_more = len(numbers) > question.limit
+    next_us = max(numbers[-1] * width_us, start_us) if has_more else None
+    return _buckets(rows, width_us // US_PER_S), next_us
+
+
+def _buckets(rows: list[Sums], width_s: int) -> list[Bucket]:
     return [
         Bucket(number * width_s, (number + 1) * width_s, [_result(row) for row in group])
-        for number, group in groupby(rows, key=lambda row: row[0])
+        for number, group in groupby(rows, key=lambda row: row.bucket)
     ]
 
 
-def _result(row: _Sums) -> Result:
-    _, model, currency, input_, cached, output, requests, amount_high, amount_low = row
+def _result(row: Sums) -> Result:
     return Result(
-        model=model,
-        input_tokens=input_,
-        input_cached_tokens=cached,
-        input_uncached_tokens=input_ - cached,
-        output_tokens=output,
-        num_model_requests=requests,
-        amount=Amount(format_pico(amount_high * _SPLIT + amount_low), currency),
+        model=row.model or None,
+        project_id=row.project_id or None,
+        api_key_id=row.api_key_id or None,
+        input_tokens=row.input_tokens,
+        input_cached_tokens=row.cached_input_tokens,
+        input_uncached_tokens=row.input_tokens - row.cached_input_tokens,
+        output_tokens=row.output_tokens,
+        num_model_requests=row.requests,
+        amount=Amount(format_pico(row.amount_pico), row.currency),
+        list_amount=Amount(format_pico(row.list_amount_pico), row.currency),
     )
-
-
-_SUMS = """
-SELECT charge_at / :width_us AS bucket, model_id, currency,
-  sum(input_tokens), sum(cached_input_tokens), sum(output_tokens), count(*),
-  sum(amount_pico / :split), sum(amount_pico % :split)
-FROM usage_record
-WHERE tenant_id = :tenant_id AND charge_at >= :start_us AND charge_at < :end_us
-  AND state = 'settled' AND billable = 1
-GROUP BY charge_at / :width_us, model_id, currency
-ORDER BY bucket, model_id, currency
-"""

@@ -41,12 +41,14 @@ class History:
     db: Any
     rng: random.Random = field(default_factory=lambda: random.Random(11))
     number: int = 0
+    tenants: tuple[str, ...] = TENANTS
     billed: list[tuple[str, dict[str, object], Counts]] = field(default_factory=list)
 
     def directory(self) -> None:
         """Tenants, projects, keys."""
-        for tenant in TENANTS:
-            self.db.execute(_TENANT, {"id": tenant, "name": f"name of {tenant}"})
+        for tenant in self.tenants:
+            if tenant in TENANTS:  # another one is there
+                self.db.execute(_TENANT, {"id": tenant, "name": f"name of {tenant}"})
             for name in ("a", "b"):
                 project = {"id": f"pr_{tenant}_{name}", "tenant_id": tenant, "name": f"{name}, Inc"}
                 self.db.execute(_PROJECT, project)
@@ -64,7 +66,7 @@ class History:
         """One, closed."""
         rng = self.rng
         self.number += 1
-        tenant = rng.choice(TENANTS)
+        tenant = rng.choice(self.tenants)
         prices, list_prices = self._prices(tenant, at_us)
         by_key = rng.random() < 0.9
         opened = {

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gateway.store.address import Database, Postgres
 from gateway.store.connection import open_for_writing, transaction
 from gateway.store.migrate import migrate
 from gateway.store.reader import read
@@ -33,6 +34,7 @@ from tests.gateway.usage.history import (
     History,
     fill,
 )
+from tests.postgres import Server
 
 EVER = 2**62
 Sums = dict[str, tuple[Decimal, Decimal]]  # by currency: charged, at list prices
@@ -52,7 +54,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(
-    path: Path, form: Form, bound: int = EVER, tenant: str | None = None, project: str | None = None
+    path: Database,
+    form: Form,
+    bound: int = EVER,
+    tenant: str | None = None,
+    project: str | None = None,
 ) -> Export:
     return Export(path, Selection(OCTOBER, DECEMBER, bound, tenant, project), form, NAMES)
 
@@ -118,6 +124,24 @@ def test_an_old_bound_gives_the_old_bytes(
         later.corrections(5, NOVEMBER + MICROSECONDS, NOVEMBER)
     assert b"".join(export(path, form, bound)) == before
     assert b"".join(export(path, form)) != before
+
+
+@pytest.mark.parametrize("granularity", ["hour", "request"])
+def test_both_databases_give_the_same_bytes(
+    path: Path, tmp_path: Path, postgres_server: Server, granularity: Granularity
+) -> None:
+    other = Postgres(postgres_server.new_database(migrated=True))
+    with closing(other), closing(open_for_writing(other)) as db, transaction(db):
+        fill(db)
+    with closing(other):
+        for fmt in FORMATS:
+            form = Form(fmt, "1.4", granularity)
+            assert b"".join(export(other, form)) == b"".join(export(path, form))
+        months = [billing_periods(each, OCTOBER, DECEMBER, "we") for each in (other, path)]
+        assert months[0] == months[1]
+        assert read(other, lambda db: bound_of(db, OCTOBER, NOVEMBER)) == read(
+            path, lambda db: bound_of(db, OCTOBER, NOVEMBER)
+        )
 
 
 def test_the_bound_of_a_closed_month_is_the_one_it_was_closed_with(path: Path) -> None:
