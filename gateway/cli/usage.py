@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.cli.completing import tenant_names
 from gateway.cli.options import Places, database, peek, whereabouts
@@ -77,14 +78,14 @@ def export_usage(places: Places, output: Path | None, manifest: Path | None, **g
         _put(output, [_periods(settings, span)])
         return
     _check_place(manifest, output)
+    key = _signing_key(settings) if manifest else None
     export = _export(settings, span, given)
     size, sha256 = _put(output, shown(export) if output else export)
     if output is None:
         return
-    if manifest:
+    if manifest and key:
         entry = manifests.entry_of(output.name, size, sha256, export)
         contents = manifests.contents_of(export.selection, export.form, [entry])
-        key = manifests.signing_key(keyring_of(settings.state_dir, settings.root_secret))
         durable.replace(manifest, manifests.sign(contents, key))
     click.echo(f"Wrote {output}: {export.totals.rows} rows.", err=True)
 
@@ -159,6 +160,9 @@ def _put(output: Path | None, chunks: Iterable[bytes]) -> tuple[int, str]:
     return 0, ""
 
 
+def _signing_key(settings: Settings) -> Ed25519PrivateKey:
+    return manifests.signing_key(keyring_of(settings.state_dir, settings.root_secret))
+
+
 def _public_key(settings: Settings) -> str:
-    root = keyring_of(settings.state_dir, settings.root_secret)
-    return manifests.public_key(manifests.signing_key(root))
+    return manifests.public_key(_signing_key(settings))

@@ -22,8 +22,9 @@ from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate
 from gateway.store.records import next_seq
 from gateway.usage import files as usage_files
-from gateway.usage.calendar import us
+from gateway.usage.calendar import PeriodName, named_period, us
 from gateway.usage.files import PeriodOpen
+from gateway.usage.manifest import public_key, signing_key, verify
 from runtime import keyring
 from runtime.config.models import ModelSettings
 from runtime.config.sections import CronSettings, FileSettings
@@ -169,6 +170,45 @@ async def test_a_period_that_was_written_is_not_written_again(settings: Settings
     assert path.read_text() == "as it was sent"
     for when in ("30T03:00", "29T03:00"):
         assert "written before" in await export(settings, when, closed="30T03:00")
+
+
+async def test_last_month_for_all_tenants_together(settings: Settings) -> None:
+    """By FOCUS, with a manifest; run again, it's there."""
+    used(settings, "one", "acme", at("29T12:00"))
+    for fmt, suffix in (("focus", "focus-1.4.csv"), ("parquet", "focus-1.4.parquet")):
+        job = CronSettings(
+            cron="0 6 3 * *",
+            run="usage-export",
+            to="out",
+            format="focus" if fmt == "focus" else "parquet",
+            focus_version="1.4",
+            period="last-month",
+            tenants="together",
+        )
+        december = datetime.datetime(2026, 12, 3, 6, tzinfo=datetime.UTC)
+        said = await carry_out(job, december, None, settings, nobody)
+        assert said == "wrote 1 file for 2026-11-01T00:00Z to 2026-12-01T00:00Z"
+        assert "wrote 0 files" in await carry_out(job, december, None, settings, nobody)
+        name = f"usage-20261101T0000Z-20261201T0000Z.{suffix}"
+        folder = settings.folder / "out"
+        assert (folder / name).exists()
+        key = public_key(signing_key(keyring.load(settings.state_dir)))
+        (entry,) = verify(folder / f"{name}.manifest.json", key).files
+        assert entry.name == name
+
+
+@pytest.mark.parametrize(
+    ("period", "start", "end"),
+    [
+        ("last-hour", "2026-02-28T23:00", "2026-03-01T00:00"),
+        ("yesterday", "2026-02-28T00:00", "2026-03-01T00:00"),
+        ("last-month", "2026-02-01T00:00", "2026-03-01T00:00"),
+    ],
+)
+def test_the_last_period_is_whole(period: PeriodName, start: str, end: str) -> None:
+    now = datetime.datetime(2026, 3, 1, 0, 59, 59, 7, tzinfo=datetime.UTC)
+    found = [f"{moment:%Y-%m-%dT%H:%M}" for moment in named_period(period, now)]
+    assert found == [start, end]
 
 
 async def test_json_lines(settings: Settings) -> None:
