@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 
@@ -21,11 +21,14 @@ from gateway.clock import SYSTEM_CLOCK
 from gateway.crons.crons import Crons
 from gateway.crons.jobs import warm
 from gateway.env import Env
-from gateway.parts import open_parts, running
+from gateway.metrics.families import Sample
+from gateway.metrics.gauges import gauges
+from gateway.metrics.socket import answering
+from gateway.parts import Parts, open_parts, running
 from gateway.processes.parent import Parent
 from gateway.processes.worker import Worker
 from gateway.v1 import V1
-from runtime import logs, settings as config
+from runtime import logs, rundir, settings as config
 from runtime.deploy import reload
 from runtime.deploy.running import Sign, Trouble
 from runtime.deployments import NoDeployment
@@ -87,7 +90,8 @@ def create_app(
             )
             crons = Crons(lambda: current, partial(warm, parts.placement), SYSTEM_CLOCK)
             alerts = parts.alerts.follow(lambda: hook_of(current))
-            async with following(apply), running(crons.follow()), running(alerts), living:
+            told = answering(rundir.runtime_dir(settings.state_dir), told_by(v1, parts))
+            async with following(apply), running(crons.follow()), running(alerts), told, living:
                 yield
         log.info("gateway_stopped")
 
@@ -113,6 +117,20 @@ def create_app(
             await rest(scope, receive, send)
 
     return app
+
+
+def told_by(v1: V1, parts: Parts) -> Callable[[], Iterator[Sample]]:
+    """What Prometheus is told of this process."""
+
+    def samples() -> Iterator[Sample]:
+        is_blind = parts.directory.is_blind(SYSTEM_CLOCK.now_us())
+        in_doubt = parts.ledger.in_doubt.is_set()
+        yield from v1.counts.samples()
+        yield from gauges(
+            parts.in_flight.count, parts.placement, is_blind=is_blind, in_doubt=in_doubt
+        )
+
+    return samples
 
 
 def from_parent(parent: Parent) -> ASGIApp:

@@ -29,6 +29,7 @@ from gateway.errors import (
     StoreDown,
 )
 from gateway.ledger import CLIENT_CLOSED_REQUEST
+from gateway.metrics.counts import Counts
 from gateway.sampling import is_told
 from gateway.schema import ENDPOINTS
 from gateway.stopper import ClientGone
@@ -61,6 +62,7 @@ class V1:
 
     def __init__(self) -> None:
         self.env: Env | None = None
+        self.counts = Counts(ROUTES)
         self._calls: set[Call] = set()
 
     def in_force(self) -> Env:
@@ -78,7 +80,7 @@ class V1:
             call.status = CLIENT_CLOSED_REQUEST
         finally:
             self._calls.discard(call)
-            tell(self.in_force(), call)
+            tell(self.in_force(), call, self.counts)
 
     @property
     def is_idle(self) -> bool:
@@ -122,7 +124,7 @@ class V1:
         await route(call)(env, call)
 
 
-def tell(env: Env, call: Call) -> None:
+def tell(env: Env, call: Call, counts: Counts) -> None:
     """Say of a request that has ended what operators may know: nothing of its content."""
     fields = {
         "request_id": call.id,
@@ -132,6 +134,7 @@ def tell(env: Env, call: Call) -> None:
         "duration_ms": round((time.perf_counter() - call.began) * 1000, 1),
         **call.notes,
     }
+    counts.saw(fields)
     failed = call.status >= 400 or "code" in call.notes
     if is_told(env.observability, call.id, failed=failed):
         log.info("request", **fields)

@@ -45,7 +45,7 @@ def text(hosts: Sequence[Host]) -> str:
     """All metrics of all hosts, a family after the other."""
     lines = ["# HELP bulkhead_host_up Whether the host answered.", "# TYPE bulkhead_host_up gauge"]
     lines += [
-        _line("bulkhead_host_up", labels, stats is not None)
+        line("bulkhead_host_up", labels, stats is not None)
         for labels, stats, is_gone in hosts
         if not is_gone
     ]
@@ -57,11 +57,12 @@ def text(hosts: Sequence[Host]) -> str:
         for labels, stats, is_gone in hosts:
             if stats is not None and not (is_gone and family.kind == "gauge"):
                 for more, value in family.samples(stats):
-                    lines.append(_line(family.name, {**labels, **more}, value))
+                    lines.append(line(family.name, {**labels, **more}, value))
     return "\n".join(lines) + "\n"
 
 
-def _line(name: str, labels: Labels, value: float) -> str:
+def line(name: str, labels: Labels, value: float) -> str:
+    """One sample."""
     told = ",".join(f'{key}="{text.translate(ESCAPES)}"' for key, text in labels.items())
     number = str(int(value)) if value == int(value) else repr(value)
     return f"{name}{{{told}}} {number}" if told else f"{name} {number}"

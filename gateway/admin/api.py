@@ -22,7 +22,9 @@ from gateway.admin.problems import NoSuchHost, NoSuchModel, NoSuchRoute, Problem
 from gateway.admin.query import single
 from gateway.admin.status import Process, status
 from gateway.admin.tail import Tail
+from gateway.metrics import families, socket
 from gateway.store.connection import DATABASE
+from runtime import rundir
 from runtime.config.models import ModelSettings
 from runtime.deploy.running import troubles
 from runtime.metrics import CONTENT_TYPE
@@ -94,10 +96,11 @@ class AdminApi:
         raise NoSuchHost(f"the node has no host {id[:64]!r}; see `bulkhead hosts list`")
 
     async def metrics(self, request: Request) -> Response:
-        """All hosts' counters, those of hosts just ended too, as Prometheus reads them."""
+        """All hosts' counters, those of hosts just ended too, and gateways', for Prometheus."""
         _no_query(request)
         text = await host_client.all_metrics((await self._node.hosts()).hosts, self._node.gone)
-        return PlainTextResponse(text, media_type=CONTENT_TYPE)
+        gateways = await socket.ask_all(rundir.runtime_dir(self._settings().state_dir))
+        return PlainTextResponse(text + families.text(gateways), media_type=CONTENT_TYPE)
 
     async def fault_kinds(self, request: Request) -> Response:
         """The faults that can be planted in a model's hosts."""

@@ -1,0 +1,1 @@
+"""What a gateway counts of its requests, for Prometheus."""
