@@ -94,7 +94,8 @@ def create(db: Connection, plan: Plan, now_us: int) -> Account:
 def archive(db: Connection, budget_id: str, now_us: int) -> Account:
     """End a budget; ending it again changes nothing. Raises NoSuchBudget.
 
-    Requests that run settle in it still; those that come after are not held to it.
+    Requests that run settle in it still; those that come after are not held to it. What was opened
+    before counts in it, though another process' clock be ahead of ours.
     """
     db.execute(_ARCHIVE, {"id": budget_id, "now": now_us})
     return show(db, budget_id, now_us)
@@ -209,7 +210,12 @@ VALUES (:id, :tenant_id, :scope_kind, :scope_id, :model_id, :period, :currency, 
   :alerts, :created_at)
 """
 
-_ARCHIVE = "UPDATE budget SET archived_at = :now WHERE id = :id AND archived_at IS NULL"
+_ARCHIVE = """
+UPDATE budget SET archived_at = (
+  SELECT CASE WHEN max(charge_at) >= :now THEN max(charge_at) + 1 ELSE :now END
+  FROM usage_record WHERE usage_record.tenant_id = budget.tenant_id)
+WHERE id = :id AND archived_at IS NULL
+"""
 
 _ACCOUNTS = f"""
 SELECT {ACCOUNT}
