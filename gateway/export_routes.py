@@ -23,7 +23,7 @@ from gateway.store.reader import read
 from gateway.usage import manifest as manifests
 from gateway.usage.export import FORMATS, GRANULARITIES, VERSIONS, Export, Form
 from gateway.usage.parquet import NoParquet
-from gateway.usage.selection import Selection, bound_of
+from gateway.usage.selection import NoSuchBound, Selection, bound_of, checked_bound
 from gateway.usage_period import period_of
 
 KNOWN = {"start_time", "end_time", "format", "focus_version", "granularity", "bound"}
@@ -70,10 +70,15 @@ async def _export(env: Env, call: Call) -> Export:
         _choice(query, "focus_version", VERSIONS),
         _choice(query, "granularity", GRANULARITIES),
     )
-    bound = _bound(query)
-    if bound is None:
+    asked = _bound(query)
+    if asked is None:
         find = partial(bound_of, start_us=start_us, end_us=end_us)
+    else:
+        find = partial(checked_bound, bound=asked)
+    try:
         bound = await to_thread.run_sync(read, env.database, find, limiter=env.report_threads)
+    except NoSuchBound as fault:
+        raise BadRequest(f"bound: {fault}", param="bound") from None
     call.extra[BOUND] = b"%d" % bound
     whose = principal.tenant_id, project_seen(principal)
     selection = Selection(start_us, end_us, bound, *whose)

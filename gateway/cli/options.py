@@ -30,6 +30,7 @@ from gateway.store.errors import StoreError
 from gateway.store.hold import using
 from gateway.usage.manifest import BadManifest
 from gateway.usage.parquet import NoParquet
+from gateway.usage.selection import NoSuchBound
 from runtime import settings as config, state
 from runtime.building import BuildFailed
 from runtime.config.fault_tree import draw
@@ -109,6 +110,7 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     RestoreRefused: Exit.FAILED,
     NoParquet: Exit.FAILED,
     BadManifest: Exit.FAILED,
+    NoSuchBound: Exit.FAILED,
     OSError: Exit.FAILED,
 }
 

@@ -26,7 +26,7 @@ from gateway.usage.calendar import Span
 from gateway.usage.export import FORMATS, GRANULARITIES, VERSIONS, Export, Form
 from gateway.usage.files import write_whole
 from gateway.usage.names import names_of
-from gateway.usage.selection import Selection, bound_of
+from gateway.usage.selection import Selection, bound_of, checked_bound
 from runtime import durable
 from runtime.settings import Settings
 
@@ -119,6 +119,8 @@ def _export(settings: Settings, span: Span, given: dict[str, Any]) -> Export:
     path, (start_us, end_us), bound = settings.state_dir / DATABASE, span, given["bound"]
     if bound is None:
         bound = read(path, partial(bound_of, start_us=start_us, end_us=end_us))
+    else:
+        read(path, partial(checked_bound, bound=bound))
     form = Form(given["fmt"], given["focus_version"], given["granularity"])
     selection = Selection(start_us, end_us, bound, tenant_id)
     return Export(path, selection, form, names_of(settings.file))

@@ -38,6 +38,20 @@ class Selection:
         return found
 
 
+class NoSuchBound(Exception):
+    """So many records aren't closed yet: later, such an export would hold more."""
+
+
+def checked_bound(db: Connection, bound: int) -> int:
+    """A bound that was asked for. Raises NoSuchBound."""
+    now = _newest(db)
+    if bound > now:
+        raise NoSuchBound(
+            f"no record is numbered {bound} yet: the last one that is closed is {now}"
+        )
+    return bound
+
+
 def bound_of(db: Connection, start_us: int, end_us: int) -> int:
     """The bound of a period: the one that it was closed with, or that of all closed by now."""
     first, last = month_of(start_us)[0], month_of(end_us - 1)[0]
@@ -45,6 +59,10 @@ def bound_of(db: Connection, start_us: int, end_us: int) -> int:
     num_closed, bound = db.execute(_CLOSED, values).fetchone()
     if num_closed and num_closed == _num_months(first, last):
         return int(bound)
+    return _newest(db)
+
+
+def _newest(db: Connection) -> int:
     return int(db.execute(_NOW).fetchone()[0])
 
 

@@ -92,6 +92,7 @@ def test_one_tenants_and_everyones(tmp_path: Path) -> None:
         ("--manifest x.json", 2, "--manifest needs --output"),
         ("--manifest x.json -o other/x.csv", 2, "name the same folder"),
         ("--format xlsx", 2, "xlsx"),
+        ("--bound 999", 1, "no record is numbered 999 yet"),
         ("-o nowhere/x.csv", 1, "nowhere/x.csv: No such file or directory"),
     ],
 )

@@ -88,6 +88,7 @@ async def test_a_manifest_is_of_the_same_bytes(tmp_path: Path, fmt: str) -> None
         ({"focus_version": "1.3"}, "focus_version"),
         ({"granularity": "day"}, "granularity"),
         ({"bound": "-1"}, "bound"),
+        ({"bound": "1"}, "bound"),  # nothing was closed yet
         ({"bound": "9" * 19}, "bound"),
         ({"tenant": "globex"}, "tenant"),
     ],

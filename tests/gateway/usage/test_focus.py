@@ -15,6 +15,7 @@ import pytest
 
 from gateway.store.connection import open_for_writing, transaction
 from gateway.store.migrate import migrate
+from gateway.usage.billing_periods import billing_periods
 from gateway.usage.export import Export, Form, Granularity
 from gateway.usage.focus_columns import COSTS, Version, columns
 from gateway.usage.selection import Selection
@@ -42,11 +43,11 @@ def rows_of(data: bytes) -> list[Row]:
     return list(csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True))
 
 
-def validate(path: Path) -> subprocess.CompletedProcess[str]:
+def validate(path: Path, dataset: str = "cost-and-usage") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "focus_data_toolkit", "validate", "--dataset"]
     supports = ["--supports", "SupportsUnitPricing"]
     return subprocess.run(
-        [*command, "cost-and-usage", *supports, str(path)],
+        [*command, dataset, *supports, str(path)],
         check=False,
         capture_output=True,
         text=True,
@@ -61,6 +62,18 @@ def test_a_validator_finds_nothing_wrong(
     file = tmp_path / "focus.csv"
     file.write_bytes(exported(path, granularity=granularity))
     said = validate(file)
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_nor_in_parquet_or_in_the_billing_periods(path: Path, tmp_path: Path) -> None:
+    selection = Selection(OCTOBER, DECEMBER, EVER)
+    file = tmp_path / "focus.parquet"
+    file.write_bytes(b"".join(Export(path, selection, Form("parquet", "1.4"), NAMES)))
+    said = validate(file)
+    assert said.returncode == 0, said.stdout + said.stderr
+    file = tmp_path / "periods.csv"
+    file.write_bytes(billing_periods(path, OCTOBER, DECEMBER, NAMES.issuer))
+    said = validate(file, "billing-period")
     assert said.returncode == 0, said.stdout + said.stderr
 
 
