@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.beside import running
 from gateway.budgets.webhook import Hook
 from gateway.clock import SYSTEM_CLOCK
 from gateway.crons.crons import Crons
@@ -24,7 +25,7 @@ from gateway.env import Env
 from gateway.metrics.families import Sample
 from gateway.metrics.gauges import gauges
 from gateway.metrics.socket import answering
-from gateway.parts import Parts, open_parts, running
+from gateway.parts import Parts, open_parts
 from gateway.processes.parent import Parent
 from gateway.processes.worker import Worker
 from gateway.v1 import V1

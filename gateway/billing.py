@@ -32,6 +32,7 @@ class UsageSource(StrEnum):
     UPSTREAM_FINAL = "upstream_final"
     UPSTREAM_RUNNING = "upstream_running"
     GATEWAY_COUNT = "gateway_count"
+    OPERATOR = "operator"  # who corrected a record
     NONE = "none"
 
 
@@ -48,6 +49,7 @@ class BillReason(StrEnum):
     TIMEOUT = "timeout"
     REFUSED = "refused"
     CRASHED = "crashed"
+    CORRECTION = "correction"
 
 
 POLICY: Mapping[Outcome, tuple[bool, BillReason]] = MappingProxyType(

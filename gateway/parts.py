@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 from weakref import WeakSet
 
 import structlog
 from anyio import CapacityLimiter, to_thread
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gateway.beside import keep_books, running
 from gateway.boots import Boots
 from gateway.budgets.sender import AlertSender
 from gateway.catalog.catalog import catalog_of
@@ -38,12 +39,13 @@ from gateway.identity.networks import Proxies
 from gateway.ids import new_id
 from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
-from gateway.left_open import follow
 from gateway.limits.admission import Admission
 from gateway.limits.gate import Gate
 from gateway.limits.opened import open_gate
 from gateway.limits.rules import rules_of
 from gateway.money.book import PriceBook, prepare
+from gateway.money.checkpoints import LABEL as CHECKPOINT_LABEL, key_of
+from gateway.money.keeping import Keeper
 from gateway.money.wanted import wanted_of
 from gateway.pulse import Pulse
 from gateway.relay.attached import AttachedServers
@@ -177,7 +179,8 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         writer.start()
         stack.push_async_callback(to_thread.run_sync, writer.close)
         ledger = Ledger(writer, SYSTEM_CLOCK, boot_id, door)
-        await _close_what_is_left_open(stack, ledger, boots)
+        checkpoint_key = key_of(root.derive(CHECKPOINT_LABEL))
+        await keep_books(stack, ledger, boots, Keeper(writer, SYSTEM_CLOCK, door, checkpoint_key))
         directory = KeyDirectory(database, SYSTEM_CLOCK, include_demo=settings.dev)
         await directory.refresh_if_changed()
         await stack.enter_async_context(running(directory.watch(asyncio.Event())))
@@ -259,18 +262,6 @@ async def _look_again(directory: KeyDirectory, books: Iterable[PriceBook]) -> No
     await directory.refresh_if_changed()
 
 
-async def _close_what_is_left_open(stack: AsyncExitStack, ledger: Ledger, boots: Boots) -> None:
-    """By killed processes, now and whenever one is found; and by writes that failed."""
-    await _reap(ledger, boots)
-    await stack.enter_async_context(running(boots.watch(partial(_reap, ledger, boots))))
-    await stack.enter_async_context(running(follow(ledger)))
-
-
-async def _reap(ledger: Ledger, boots: Boots) -> None:
-    if orphans := await ledger.reap_orphans(boots.is_alive):
-        log.warning("orphans_reaped", records=orphans)
-
-
 async def _own_store(settings: Settings) -> IO[str]:
     """Be the one gateway of this SQLite store; one that was just killed may take a moment to go."""
     deadline = asyncio.get_running_loop().time() + LOCK_WAIT_S
@@ -281,15 +272,3 @@ async def _own_store(settings: Settings) -> IO[str]:
             if asyncio.get_running_loop().time() > deadline:
                 raise
             await asyncio.sleep(0.1)
-
-
-@asynccontextmanager
-async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs a coroutine beside, until it is left."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task

@@ -19,7 +19,7 @@ MODULES = {
         name: name
         for name in (
             *("init", "check", "secret", "deployments", "build", "projects"),
-            *("models", "prices", "usage", "budgets"),
+            *("models", "prices", "usage", "budgets", "ledger"),
             *("whoami", "hosts", "kv", "fault", "tail", "doctor"),
             *("backup", "restore", "migrate", "triggers", "completion"),
         )

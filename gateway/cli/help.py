@@ -8,7 +8,9 @@ SECTIONS = {
     "Serve": ("dev", "serve", "gateway", "node"),
     "Configure": ("init", "check", "secret", "deploy", "rollback", "deployments"),
     "Weights": ("build", "eval"),
-    "Tenants and billing": ("tenants", "projects", "keys", "prices", "budgets", "usage", "models"),
+    "Tenants and billing": (
+        *("tenants", "projects", "keys", "prices", "budgets", "ledger", "usage", "models"),
+    ),
     "Operate": (
         "whoami",
         "hosts",

@@ -22,6 +22,7 @@ from gateway.budgets.budgets import BudgetError
 from gateway.cli import signals
 from gateway.evaluation.child import EvaluationFailed
 from gateway.identity.tenants import TenantError
+from gateway.money.errors import MoneyError
 from gateway.processes.workers import GatewayFailed
 from gateway.root import RootSecretLost
 from gateway.store.connection import DATABASE, of_the_file, open_for_writing
@@ -100,6 +101,7 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     BuildFailed: Exit.FAILED,
     TenantError: Exit.FAILED,
     BudgetError: Exit.FAILED,
+    MoneyError: Exit.FAILED,
     StoreError: Exit.FAILED,
     GatewayFailed: Exit.FAILED,
     NoDeployment: Exit.FAILED,

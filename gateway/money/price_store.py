@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from sqlite3 import Connection
 
 from gateway.ids import new_id
 from gateway.money.versions import Addition, PriceVersion, Timeline, Wanted, plan
 from gateway.money.wanted import Key
 from gateway.prices import TokenPrices
+from gateway.store.sql import Connection
 
 Timelines = Mapping[tuple[str, str | None], Timeline]  # by the model's and the tenant's id
 

@@ -56,6 +56,16 @@ BEGIN
   RETURN NEW;
 END $$
 """,
+    """
+CREATE FUNCTION bulkhead_guard_month() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF OLD.status = 'closed' THEN
+    RAISE EXCEPTION 'a closed month does not change'
+      USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$
+""",
 )
 
 _COUNT = """
@@ -76,6 +86,10 @@ FOR EACH ROW EXECUTE FUNCTION bulkhead_guard_record()
     """
 CREATE TRIGGER usage_line_guard BEFORE INSERT ON usage_line
 FOR EACH ROW EXECUTE FUNCTION bulkhead_guard_line()
+""",
+    """
+CREATE TRIGGER billing_period_guard BEFORE UPDATE OR DELETE ON billing_period
+FOR EACH ROW EXECUTE FUNCTION bulkhead_guard_month()
 """,
 )
 

@@ -53,6 +53,18 @@ WHEN NEW.quantity < 0
   SELECT RAISE(ABORT, 'only a correction gives back what was not used');
 END
 """,
+    """
+CREATE TRIGGER billing_period_stays_closed BEFORE UPDATE ON billing_period
+WHEN OLD.status = 'closed' BEGIN
+  SELECT RAISE(ABORT, 'a closed month does not change');
+END
+""",
+    """
+CREATE TRIGGER billing_period_stays BEFORE DELETE ON billing_period
+WHEN OLD.status = 'closed' BEGIN
+  SELECT RAISE(ABORT, 'a closed month is not deleted');
+END
+""",
 )
 
 

@@ -1,0 +1,136 @@
+"""Whether all that is told of money is the sum of the records: each difference, by name.
+
+The store compares; what agrees never gets here, so that millions of rows need no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.budgets.spending import differences as budget_differences
+from gateway.money import rollup
+from gateway.money.verifying import gaps
+from gateway.store.sql import Connection
+
+What = Literal[
+    "record_amount",
+    "record_list_amount",
+    "record_tokens",
+    "record_price",
+    "rollup",
+    "budget_spent",
+    "budget_held",
+    "sequence",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two figures that should be one. `told` is what stands there, `found` what adds up."""
+
+    what: What
+    where: str
+    told: str
+    found: str
+
+
+@dataclass(slots=True)
+class Looked:
+    """How much was looked at."""
+
+    records: int = 0
+    open_records: int = 0
+    rollups: int = 0
+    windows: int = 0
+
+
+def looked(db: Connection) -> Looked:
+    """How much there is."""
+    return Looked(*map(int, db.execute(_COUNTS).fetchone()))
+
+
+def differences(db: Connection) -> Iterator[Difference]:
+    """All differences, one kind after another."""
+    yield from _records(db)
+    yield from _prices(db)
+    for key, kept, counted in rollup.differences(db):
+        where = "/".join(str(part) for part in key if part)
+        yield Difference("rollup", where, _sums(kept), _sums(counted))
+    for one in budget_differences(db):
+        what: What = "budget_spent" if one.what == "spent" else "budget_held"
+        where = f"{one.budget_id}@{one.starts_at}"
+        yield Difference(what, where, f"{one.told_nano} nano", f"{one.found_nano} nano")
+    for first, last in gaps(db):
+        numbers = str(first) if first == last else f"{first} to {last}"
+        yield Difference("sequence", "closed records", numbers, "no such record")
+
+
+def _records(db: Connection) -> Iterator[Difference]:
+    for record_id, *figures in db.execute(_RECORDS):
+        amount, amounts, listed, lists, tokens, lined, cached, reused = map(_whole, figures)
+        if amount != amounts:
+            yield Difference("record_amount", record_id, f"{amount} pico", f"{amounts} pico")
+        if listed is not None and listed != lists:
+            yield Difference("record_list_amount", record_id, f"{listed} pico", f"{lists} pico")
+        if tokens is not None and tokens != lined:
+            yield Difference("record_tokens", record_id, f"{tokens} tokens", f"{lined} tokens")
+        if cached is not None and cached != reused:
+            yield Difference("record_tokens", record_id, f"{cached} cached", f"{reused} cached")
+
+
+def _prices(db: Connection) -> Iterator[Difference]:
+    """Records whose prices aren't those of the version that they name."""
+    for record_id, version_id, told, found in db.execute(_PRICES):
+        yield Difference(
+            "record_price", f"{record_id}/{version_id}", f"{told} pico", f"{found} pico"
+        )
+
+
+def _whole(figure: object) -> int | None:
+    return None if figure is None else int(str(figure))
+
+
+def _sums(sums: rollup.Sums) -> str:
+    return (
+        f"{sums.requests} requests, {sums.input_tokens}+{sums.output_tokens} tokens "
+        f"({sums.cached_input_tokens} cached), {sums.amount_pico} pico, "
+        f"list {sums.list_amount_pico} pico"
+    )
+
+
+def _exact(amount: str) -> str:
+    return f"coalesce(sum({amount} / 1000000) * 1000000 + sum({amount} % 1000000), 0)"
+
+
+_COUNTS = """
+SELECT
+  (SELECT count(*) FROM usage_record WHERE state <> 'open'),
+  (SELECT count(*) FROM usage_record WHERE state = 'open'),
+  (SELECT count(*) FROM usage_rollup),
+  (SELECT count(*) FROM budget_window)
+"""
+
+# An unbilled record may have counts, and has no lines.
+_RECORDS = f"""
+SELECT * FROM (
+  SELECT r.id, r.amount_pico, {_exact("l.amount_pico")} AS amounts,
+    r.list_amount_pico, {_exact("l.list_amount_pico")} AS lists,
+    CASE r.billable WHEN 1 THEN r.input_tokens + r.output_tokens ELSE 0 END AS tokens,
+    coalesce(sum(l.quantity), 0) AS lined,
+    CASE r.billable WHEN 1 THEN r.cached_input_tokens ELSE 0 END AS cached,
+    coalesce(sum(CASE l.token_class WHEN 'cached_input' THEN l.quantity ELSE 0 END), 0) AS reused
+  FROM usage_record AS r LEFT JOIN usage_line AS l ON l.record_id = r.id
+  WHERE r.state <> 'open'
+  GROUP BY r.id) AS sums
+WHERE amount_pico <> amounts OR list_amount_pico <> lists OR tokens <> lined OR cached <> reused
+"""  # noqa: S608 - our own names
+
+_PRICES = """
+SELECT r.id, r.price_version_id, r.output_price_pico, v.output_pico
+FROM usage_record AS r LEFT JOIN price_version AS v ON v.id = r.price_version_id
+WHERE r.price_version_id IS NOT NULL AND (v.id IS NULL OR r.currency <> v.currency
+  OR r.input_price_pico <> v.input_pico OR r.cached_input_price_pico <> v.cached_input_pico
+  OR r.output_price_pico <> v.output_pico)
+"""

@@ -1,0 +1,100 @@
+"""The text that is hashed is one and the same everywhere, and holds all that the store does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from gateway.money.canonical import MAX_INT, canonical
+from gateway.money.chain import GENESIS, LINE, RECORD, link, sealed_text
+from gateway.money.checkpoints import (
+    BadCheckpoint,
+    Body,
+    Head,
+    Signed,
+    key_of,
+    read_document,
+    sign,
+)
+from gateway.store.schema import metadata
+
+BODY = Body(at=5, seq=2, heads=[Head(tenant_id="tn_1", chain_seq=2, hash="ab")], amounts={})
+KEY, OTHER = key_of(bytes(32)), key_of(bytes([1] * 32))
+
+
+def test_text_is_as_rfc_8785_has_it() -> None:
+    """Its own example of strings; keys in order, no space, escapes in lower case."""
+    value = {"string": "\u20ac$\u000f\u000aA'\u0042\u0022\u005c\\\"/", "literals": [None, True]}
+    assert canonical(value) == (
+        b'{"literals":[null,true],"string":"\xe2\x82\xac$\\u000f\\nA\'B\\"\\\\\\\\\\"/"}'
+    )
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-MAX_INT, MAX_INT) | texts,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("abcXYZ_0"), inner),
+    max_leaves=20,
+)
+
+
+@given(values)
+def test_text_is_json_and_says_the_same_in_any_order(value: Any) -> None:
+    text = canonical(value)
+    assert json.loads(text) == value
+    assert canonical(json.loads(text)) == text
+    if isinstance(value, dict):
+        assert canonical(dict(reversed(value.items()))) == text
+
+
+@pytest.mark.parametrize(
+    "value", [1.5, 2**53, -(2**53), {"é": 1}, {1: 2}, b"x", {"a": {1, 2}}, "\ud800", float("nan")]
+)
+def test_what_has_no_one_text_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"canonical|large|key"):
+        canonical(value)
+
+
+def test_all_columns_are_sealed() -> None:
+    """A column that is added must be, too; empty where it wasn't known."""
+    record = [column.name for column in metadata.tables["usage_record"].columns]
+    line = [column.name for column in metadata.tables["usage_line"].columns]
+    assert sorted(RECORD) == sorted(record)
+    assert ["record_id", *LINE] == line
+
+
+def test_a_link_is_of_the_one_before_and_of_what_is_known() -> None:
+    record = [None] * len(RECORD)
+    record[RECORD.index("id")] = "ur_1"  # type: ignore[call-overload]
+    record[RECORD.index("amount_pico")] = 2**62  # type: ignore[call-overload]
+    line = [1, "m/output-tokens", "output", 3, 4, 12, None, None]
+    text = sealed_text(record, [line])
+    assert text == (
+        b'{"form":1,"lines":[{"amount_pico":"12","line_no":1,"price_pico":"4","quantity":3,'
+        b'"sku_id":"m/output-tokens","token_class":"output"}],'
+        b'"record":{"amount_pico":"4611686018427387904","id":"ur_1"}}'
+    )
+    first = link(GENESIS, record, [line])
+    assert first == hashlib.sha256(bytes(32) + text).digest()
+    assert link(first, record, [line]) != first
+
+
+def test_a_checkpoint_is_read_back_and_believed_by_its_key_alone() -> None:
+    signed = sign(BODY, KEY)
+    assert read_document(signed.document()) == signed
+    assert signed.body(KEY.public_key()) == BODY
+    with pytest.raises(BadCheckpoint, match="did not sign"):
+        signed.body(OTHER.public_key())
+    changed = Signed(signed.text.replace(b'"seq":2', b'"seq":3'), signed.signature)
+    with pytest.raises(BadCheckpoint, match="did not sign"):
+        changed.body(KEY.public_key())
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"checkpoint":"x","signature":"%"}', b"\xff"])
+def test_what_is_no_checkpoint_is_told(data: bytes) -> None:
+    with pytest.raises(BadCheckpoint):
+        read_document(data)

@@ -1,0 +1,153 @@
+"""Each figure that isn't the sum of the records is named; hourly sums can be made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.ledger import Ledger
+from gateway.money import rollup
+from gateway.money.engines import Tokens, check, hosts_of, recorded_by_host
+from gateway.money.reconcile import Difference, differences, looked
+from gateway.prices import MAX_PRICE_PICO, Priced, Terms, TokenPrices, Usage
+from gateway.store.address import Database
+from gateway.store.reader import read
+from tests.gateway.money.books import enter, rows, tamper, write
+from tests.gateway.records import AMOUNT, OPENING, FakeClock
+
+HOUR_US = 3_600_000_000
+
+
+def found(path: Database) -> list[Difference]:
+    return read(path, lambda db: list(differences(db)))
+
+
+async def test_nothing_differs_in_what_the_ledger_has_written(
+    ledger: Ledger, clock: FakeClock, path: Database
+) -> None:
+    dear = Terms.of(TokenPrices("VND", MAX_PRICE_PICO, 0, 0))
+    for hour in range(3):
+        clock.us = hour * HOUR_US
+        await enter(ledger)
+        await enter(ledger, usage=Usage(0, 0, 0))
+        await enter(ledger, usage=Usage(9_000_000, 0, 0), terms=dear)
+        await enter(ledger, usage=Usage(9_000_000, 0, 0), terms=dear)
+        await ledger.open(OPENING) if hour == 2 else None
+    assert found(path) == []
+    counts = read(path, looked)
+    assert (counts.records, counts.open_records, counts.windows) == (12, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "told", "adds_up"),
+    [
+        ("UPDATE usage_record SET amount_pico = 1", "record_amount", "1 pico", f"{AMOUNT} pico"),
+        (
+            "UPDATE usage_record SET list_amount_pico = 1",
+            "record_list_amount",
+            "1 pico",
+            f"{AMOUNT} pico",
+        ),
+        ("DELETE FROM usage_line WHERE line_no = 3", "record_amount", f"{AMOUNT} pico", "25 pico"),
+        (
+            "UPDATE usage_record SET output_tokens = 4",
+            "record_tokens",
+            "11 tokens",
+            "10 tokens",
+        ),
+        (
+            "UPDATE usage_record SET cached_input_tokens = 4",
+            "record_tokens",
+            "4 cached",
+            "5 cached",
+        ),
+        (
+            "UPDATE usage_record SET price_version_id = 'pv_gone'",
+            "record_price",
+            "100 pico",
+            "None pico",
+        ),
+        ("UPDATE ledger_counter SET seq = 2", "sequence", "2", "no such record"),
+    ],
+)
+async def test_each_difference_is_named(
+    ledger: Ledger, path: Database, change: str, what: str, told: str, adds_up: str
+) -> None:
+    await enter(ledger)
+    tamper(path, change)
+    one = next(one for one in found(path) if one.what == what)
+    assert (one.told, one.found) == (told, adds_up)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE usage_rollup SET amount_pico = amount_pico + 1",
+        "UPDATE usage_rollup SET requests = 7, list_amount_pico = 0",
+        "DELETE FROM usage_rollup",
+        "UPDATE usage_rollup SET model_id = 'other'",
+        "UPDATE usage_rollup SET hour_at = hour_at + 3600000000",
+    ],
+)
+async def test_sums_that_differ_are_made_anew(ledger: Ledger, path: Database, change: str) -> None:
+    await enter(ledger)
+    dear = Terms.of(TokenPrices("VND", MAX_PRICE_PICO, 0, 0))
+    for _ in range(3):
+        await enter(ledger, usage=Usage(9_000_000, 0, 0), terms=dear)
+    sums = "SELECT currency, sum(amount_pico / 1000), sum(requests) FROM usage_rollup GROUP BY 1"
+    before = rows(path, f"{sums} ORDER BY 1")
+    tamper(path, change)
+    assert {one.what for one in found(path)} == {"rollup"}
+    write(path, lambda db: rollup.repair(db, [key for key, _, _ in rollup.differences(db)]))
+    assert found(path) == []
+    assert rows(path, f"{sums} ORDER BY 1") == before
+
+
+async def test_a_gap_in_the_numbers_is_told(ledger: Ledger, path: Database) -> None:
+    for _ in range(6):
+        await enter(ledger)
+    tamper(
+        path,
+        "DELETE FROM usage_line WHERE record_id IN"
+        " (SELECT id FROM usage_record WHERE seq IN (2, 3, 6))",
+        "DELETE FROM usage_record WHERE seq IN (2, 3, 6)",
+    )
+    told = [one.told for one in found(path) if one.what == "sequence"]
+    assert told == ["2 to 3", "6"]
+
+
+async def test_a_price_that_its_version_does_not_have(ledger: Ledger, path: Database) -> None:
+    tamper(
+        path, "INSERT INTO price_version VALUES ('pv_1', 'm', NULL, 'USD', 10, 1, 100, 0, 0, '')"
+    )
+    terms = Terms(Priced(OPENING.prices, "pv_1"), Priced(OPENING.prices, "pv_1"))
+    await enter(ledger, terms=terms)
+    assert found(path) == []
+    tamper(path, "UPDATE price_version SET output_pico = 99")
+    (one,) = found(path)
+    assert (one.what, one.told, one.found) == ("record_price", "100 pico", "99 pico")
+
+
+def metrics(**counts: Any) -> str:
+    return "".join(
+        f'engine_{name}_tokens_total{{host="host_1",model="m"}} {number}\n'
+        for name, number in counts.items()
+    )
+
+
+async def test_records_are_held_beside_the_engines_own_counters(
+    ledger: Ledger, path: Database
+) -> None:
+    await enter(ledger)
+    recorded = read(path, recorded_by_host)
+    (exact,) = check(hosts_of(metrics(prompt=7, cached=5, output=3)), recorded)
+    assert (exact.model, exact.hosts, exact.capture, exact.faults) == ("m", 1, 1.0, [])
+    assert exact.recorded == exact.billed == Tokens(7, 5, 3)
+    (cut,) = check(hosts_of(metrics(prompt=14, cached=10, output=6)), recorded)
+    assert (cut.capture, cut.faults) == (0.5, [])
+    (more,) = check(hosts_of(metrics(prompt=7, cached=5, output=2)), recorded)
+    assert more.faults == ["output: 3 recorded, 2 counted"]
+    (reused,) = check(hosts_of(metrics(prompt=7, cached=6, output=3)), recorded)
+    assert reused.faults == ["cached_input: 5 recorded, 6 reused"]
+    assert list(check({}, recorded)) == [], "hosts that are gone for long tell nothing"
