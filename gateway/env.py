@@ -25,10 +25,11 @@ from gateway.pulse import Pulse
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.relay import Relay
 from gateway.store.directory import KeyDirectory
+from gateway.telemetry.telemetry import Telemetry
 from gateway.usage.names import Names
 from runtime.config.limits import LimitSettings
+from runtime.config.observability import ObservabilitySettings
 from runtime.config.route_patterns import Matches
-from runtime.config.sections import ObservabilitySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Env:
     report_threads: CapacityLimiter  # for usage and exports, so that they can't take them all
     in_flight: InFlight
     pulse: Pulse
+    telemetry: Telemetry
     limits: LimitSettings
     observability: ObservabilitySettings
     prices: PriceBook

@@ -60,6 +60,7 @@ from gateway.store.current import bring_up_to_date
 from gateway.store.directory import KeyDirectory
 from gateway.store.hold import Use
 from gateway.store.writer import Writer
+from gateway.telemetry.telemetry import Telemetry
 from gateway.usage.manifest import signing_key
 from gateway.usage.names import names_of
 from runtime import rundir, state
@@ -103,6 +104,7 @@ class Parts:
     report_threads: CapacityLimiter
     in_flight: InFlight
     pulse: Pulse
+    telemetry: Telemetry
 
     def env(self, settings: Settings, newest: Callable[[], Env] | None = None) -> Env:
         """What requests are given under these settings. `newest`: see Env."""
@@ -124,6 +126,7 @@ class Parts:
             report_threads=self.report_threads,
             in_flight=self.in_flight,
             pulse=self.pulse,
+            telemetry=self.telemetry,
             limits=settings.file.limits,
             observability=settings.file.observability,
             prices=self.prices(settings),
@@ -156,6 +159,7 @@ class Parts:
         connect_s = settings.file.relay.connect_s
         await self.attached.keep(env.catalog, connect_s)
         self.health.settings = settings.file.relay
+        await self.telemetry.keep(settings)
 
 
 @asynccontextmanager
@@ -199,8 +203,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         salt_key = root.derive("cache-salt")
         health = Health(attached, placement, salt_key, settings.file.relay)
         await stack.enter_async_context(running(health.follow()))
-        events = EventSender(rundir.events_socket(settings.state_dir), SYSTEM_CLOCK)
-        stack.callback(events.close)
+        events, telemetry = _tellers(stack, settings)
         gate = await stack.enter_async_context(_gate(settings, boot_id))
         yield Parts(
             alerts=AlertSender(database, writer, door, SYSTEM_CLOCK),
@@ -226,6 +229,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             report_threads=CapacityLimiter(REPORT_THREADS),
             in_flight=InFlight(),
             pulse=Pulse(),
+            telemetry=telemetry,
         )
 
 
@@ -240,6 +244,14 @@ def _gate(settings: Settings, boot_id: str) -> AbstractAsyncContextManager[Gate]
     limits = settings.file.limits
     password = settings.secrets.get(limits.redis.password_secret, "")
     return open_gate(limits, password, boot_id)
+
+
+def _tellers(stack: AsyncExitStack, settings: Settings) -> tuple[EventSender, Telemetry]:
+    events = EventSender(rundir.events_socket(settings.state_dir), SYSTEM_CLOCK)
+    stack.callback(events.close)
+    telemetry = Telemetry()
+    stack.push_async_callback(telemetry.aclose)
+    return events, telemetry
 
 
 def _patience_s(settings: Settings) -> float:

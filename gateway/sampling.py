@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from runtime.config.sections import ObservabilitySettings
+from runtime.config.observability import ObservabilitySettings
 
 
 def is_told(settings: ObservabilitySettings, request_id: str, *, failed: bool) -> bool:

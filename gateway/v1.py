@@ -135,6 +135,7 @@ def tell(env: Env, call: Call, counts: Counts) -> None:
         **call.notes,
     }
     counts.saw(fields)
+    env.telemetry.saw(fields, call.header)
     failed = call.status >= 400 or "code" in call.notes
     if is_told(env.observability, call.id, failed=failed):
         log.info("request", **fields)

@@ -148,6 +148,11 @@ def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
     redis = limits.get("redis") if isinstance(limits, dict) else None
     if isinstance(redis, dict):
         _note(found, redis.get("password_secret"), "limits.redis.password_secret")
+    seen = data.get("observability")
+    otel = seen.get("otel") if isinstance(seen, dict) else None
+    if isinstance(otel, dict):
+        path = "observability.otel.authorization_secret"
+        _note(found, otel.get("authorization_secret"), path)
     return found
 
 

@@ -18,6 +18,8 @@ from runtime.config.report import Report
 from runtime.config.tls import ClientTls, ServerTls
 from runtime.tls import certificates
 
+OTLP = "opentelemetry.exporter.otlp.proto.http"
+
 
 def check(data: dict[str, Any], folder: Path, report: Report) -> None:
     """Add to `report` what is wrong. Relative paths start at `folder`.
@@ -40,6 +42,17 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
     redis = limits.get("redis") if isinstance(limits, dict) else None
     if isinstance(redis, dict) and redis.get("url") and not find_spec("redis"):
         report.error("limits.redis.url", f"needs a package: {how_to_install('redis')}")
+    seen = data.get("observability")
+    otel = seen.get("otel") if isinstance(seen, dict) else None
+    if isinstance(otel, dict) and otel.get("endpoint") and not _has(OTLP):
+        report.error("observability.otel.endpoint", f"needs packages: {how_to_install('otel')}")
+
+
+def _has(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even what it's part of
+        return False
 
 
 def _tables(data: dict[str, Any]) -> Iterator[tuple[str, type[ServerTls | ClientTls], Any]]:

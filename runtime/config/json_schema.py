@@ -22,6 +22,7 @@ from runtime.config import (
     lifecycle,
     limits,
     models,
+    observability,
     sections,
     tls,
 )
@@ -45,7 +46,8 @@ HEADINGS: dict[type[Struct], str] = {
     sections.NodeSettings: "`[node]`",
     sections.RemoteNodeSettings: "`[[nodes]]`",
     tls.ClientTls: "`[nodes.tls]`",
-    sections.ObservabilitySettings: "`[observability]`",
+    observability.ObservabilitySettings: "`[observability]`",
+    observability.OtelSettings: "`[observability.otel]`",
     alerts.AlertSettings: "`[alerts]`",
     sections.ExportSettings: "`[export]`",
     sections.TriggerSettings: "`[triggers]`",

@@ -31,7 +31,6 @@ from runtime.config.kinds import (
     Price,
     Seconds,
     SecretName,
-    Share,
     is_http_url,
     origin_fault,
 )
@@ -44,6 +43,7 @@ from runtime.config.models import (
     names_of,
 )
 from runtime.config.networks import proxy_fault
+from runtime.config.observability import ObservabilitySettings
 from runtime.config.report import did_you_mean
 from runtime.config.route_patterns import BadPattern, parse_route
 from runtime.config.tls import ClientTls, ServerTls
@@ -130,14 +130,6 @@ class RemoteNodeSettings(Struct, frozen=True, kw_only=True):
             yield "url", "expected an https:// URL"
         if "tls" not in found or (tls and tls.cert == ""):
             yield "tls.cert", "a remote node asks for a client certificate"
-
-
-class ObservabilitySettings(Struct, frozen=True, kw_only=True):
-    """What is written down of each request."""
-
-    enabled: bool = True
-    head_sampling_rate: Share = 1.0  # of the requests that succeed; the others are always told
-    level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class CronSettings(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from gateway.errors import GatewayBusy
 from gateway.ids import new_id
 from gateway.in_flight import InFlight
 from gateway.sampling import is_told
-from runtime.config.sections import ObservabilitySettings
+from runtime.config.observability import ObservabilitySettings
 
 
 def test_no_more_than_the_limit_at_once() -> None:

@@ -1,0 +1,1 @@
+"""Requests told to an OpenTelemetry collector, off the hot path."""
