@@ -56,6 +56,12 @@ class Call:
         """A request header, or ""."""
         return self._headers.get(name, b"").decode("latin-1")
 
+    def repeats(self, name: bytes) -> bool:
+        """Whether a header of the request was sent more than once."""
+        if len(self._headers) == len(self.scope["headers"]):  # no header was: the usual case
+            return False
+        return [each for each, _ in self.scope["headers"]].count(name) > 1
+
     async def body(self, limit: int, within_s: float | None = None) -> bytes:
         """The whole body. Raises BodyTooLarge before more than `limit` bytes are held, and
         BodyTooSlow if its end hasn't come `within_s` seconds from now.

@@ -4,7 +4,7 @@ route.
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 from gateway.asgi import Call
 from gateway.env import Env
@@ -16,30 +16,34 @@ from gateway.store.principal import ADMIN, Principal
 AUTHORIZATION = b"authorization"
 
 
-async def identify(env: Env, call: Call, scope: str | None) -> Principal:
+async def identify(
+    env: Env, call: Call, scope: str | None, known: Principal | None = None
+) -> Principal:
     """The caller, noted for the request's log line. Raises as `Authenticator.principal` does.
+
+    `known` is who the same call was before, if it has been asked already.
 
     Raises MissingScope for one who may not do what needs `scope`, NetworkNotAllowed for a key that
     may not be used from there, and OriginNotAllowed for a web page that the caller's tenant doesn't
     list, or that a token isn't for.
     """
-    principal = await _principal(env, call)
-    call.notes |= {"tenant": principal.tenant_id, "tenant_name": principal.tenant_name}
-    call.notes |= _caller(principal)
+    if known is None or not env.auth.is_still(known):
+        known = await _principal(env, call)
+    principal = known
+    _note(call.notes, principal)
     if env.cors is not None:
         env.cors.admit(call, principal.tenant_name)
     _check_place(env, call, principal)
     if scope is not None and scope not in principal.scopes:
         raise MissingScope(f"this key may not do that: it lacks the scope {scope!r}")
     if principal.key_id is not None:
-        where = partial(env.proxies.caller, call.scope)
-        env.last_used.note(principal.key_id, env.clock.now_us(), where)
+        env.last_used.note(principal.key_id, call.scope, env.proxies)
     return principal
 
 
 async def _principal(env: Env, call: Call) -> Principal:
     try:
-        if sum(name == AUTHORIZATION for name, _ in call.scope["headers"]) > 1:
+        if call.repeats(AUTHORIZATION):
             raise refused("sent twice")  # who checks the one, another may use the other
         return await env.auth.principal(call.header(AUTHORIZATION))
     except Unauthorized as fault:
@@ -60,20 +64,23 @@ def _check_place(env: Env, call: Call, principal: Principal) -> None:
         raise OriginNotAllowed(f"this token is for pages of {principal.origin} alone")
 
 
-def _caller(principal: Principal) -> dict[str, str]:
-    """How the log names a caller: a key, and beside it a token of the key's; or a subject."""
-    names = {
-        "key": principal.key_id,
-        "token": principal.token_id,
-        "subject": principal.subject,
-        "project": principal.project_id,
-    }
-    return {name: value for name, value in names.items() if value is not None}
-
-
 def project_seen(principal: Principal) -> str | None:
     """The one project whose usage the caller may see; None: all of its tenant's.
 
     A key of a project sees that one, unless its scopes are an administrator's.
     """
     return None if ADMIN in principal.scopes else principal.project_id
+
+
+def _note(notes: dict[str, Any], principal: Principal) -> None:
+    """How the log names a caller: by a key, and a token that it minted; or by a subject."""
+    notes["tenant"] = principal.tenant_id
+    notes["tenant_name"] = principal.tenant_name
+    if principal.key_id is not None:
+        notes["key"] = principal.key_id
+    if principal.token_id is not None:
+        notes["token"] = principal.token_id
+    if principal.subject is not None:
+        notes["subject"] = principal.subject
+    if principal.project_id is not None:
+        notes["project"] = principal.project_id

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 
 from gateway.asgi import Call
 from gateway.budgets.bounds import bound_of
@@ -33,23 +34,23 @@ from gateway.record import Opening
 from gateway.relay.affinity import session_of
 from gateway.relay.errand import Errand
 from gateway.schema import Ask
+from gateway.store.principal import Principal
 from runtime.wire import DONE
 
 
 async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
     """Answer one request, if there is room for it. Raises Refusal, or ClientGone."""
     limits = env.limits
-    await identify(
-        env, call, INFERENCE
-    )  # a stranger takes no place, and nothing of its body is read
+    # A stranger takes no place, and nothing of its body is read.
+    caller = await identify(env, call, INFERENCE)
     with env.in_flight.counted(limits.max_requests), call.limited(limits.wall_s):
         body = await call.body(limits.max_body_bytes, limits.body_s)
-        await _complete(env.in_force(), call, decode, body)
+        await _complete(env.in_force(), call, caller, partial(decode, body))
 
 
-async def _complete(env: Env, call: Call, decode: Callable[[bytes], Ask], body: bytes) -> None:
-    principal = await identify(env, call, INFERENCE)  # the key may have been revoked since
-    ask = decode(body)
+async def _complete(env: Env, call: Call, caller: Principal, read: Callable[[], Ask]) -> None:
+    principal = await identify(env, call, INFERENCE, caller)  # the key may have been revoked since
+    ask = read()
     deployment = env.catalog.deployment(ask.model, env.clock.now_us(), principal.models)
     ask.model = deployment.id  # it may have been asked for by an alias
     call.extra |= deployment.notices

@@ -235,7 +235,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
 
 @asynccontextmanager
 async def _last_used(writer: Writer, door: Door) -> AsyncIterator[LastUsed]:
-    last_used = LastUsed(writer, door)
+    last_used = LastUsed(writer, door, SYSTEM_CLOCK)
     async with running(last_used.follow()):
         yield last_used
 

@@ -1,4 +1,4 @@
-"""What can be known before a start by looking outside the file: certificates, cards and packages.
+"""What can be known before a start by looking outside the file: certificates, cards, keys, extras.
 
 Asked when a file is about to be used, and never of what is deployed already: a certificate that has
 expired since must not keep a process from starting again.
@@ -34,6 +34,7 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
                 report.error(f"{path}.{key}", message)
             for key, message in certificate.warnings:
                 report.warn(f"{path}.{key}", message)
+    _check_keys(data, folder, report)
     for i, model in enumerate(_list(data, "models")):
         card, source = model.get("card", ""), model.get("source", "")
         if isinstance(card, str) and isinstance(source, str):
@@ -53,6 +54,15 @@ def _has(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # not even what it's part of
         return False
+
+
+def _check_keys(data: dict[str, Any], folder: Path, report: Report) -> None:
+    """The key sets of issuers that lie in files."""
+    for i, issuer in enumerate(_list(data, "issuers")):
+        keys = issuer.get("jwks_file", "")
+        is_meant = isinstance(keys, str) and keys and not issuer.get("jwks_url")
+        if is_meant and not (folder / keys).is_file():
+            report.error(f"issuers[{i}].jwks_file", f"there is no file {folder / keys}")
 
 
 def _tables(data: dict[str, Any]) -> Iterator[tuple[str, type[ServerTls | ClientTls], Any]]:

@@ -73,6 +73,15 @@ class Authenticator:
             raise refused("expired")
         return found
 
+    def is_still(self, principal: Principal) -> bool:
+        """Whether a key's principal is who it was a moment ago; False says nothing."""
+        now_us = self._clock.now_us()
+        return (
+            self._directory.by_secret(principal.secret) is principal
+            and not self._directory.is_blind(now_us)
+            and (principal.expires_at is None or now_us < principal.expires_at)
+        )
+
     def mint(self, grant: tokens.Grant) -> str:
         """A token for whom a caller lets call in its place."""
         return tokens.mint(self._own.tokens, grant)

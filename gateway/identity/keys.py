@@ -20,6 +20,7 @@ RANDOM_LEN = 32  # 190 bits
 CHECKSUM_LEN = 6  # 62**6 > 2**32
 
 _BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_PAIRS = [first + second for first in _BASE62 for second in _BASE62]
 _SHAPE = re.compile(f"[0-9A-Za-z]{{{RANDOM_LEN + CHECKSUM_LEN}}}")
 
 
@@ -49,9 +50,6 @@ def hint(secret: str) -> str:
 
 
 def _checksum(body: str) -> str:
-    number = zlib.crc32(body.encode())
-    characters = []
-    for _ in range(CHECKSUM_LEN):
-        number, digit = divmod(number, len(_BASE62))
-        characters.append(_BASE62[digit])
-    return "".join(reversed(characters))
+    rest, low = divmod(zlib.crc32(body.encode()), len(_PAIRS))
+    high, middle = divmod(rest, len(_PAIRS))
+    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]

@@ -6,11 +6,13 @@ It's for people who want to know which keys can go: a lost line of it harms nobo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 
+from starlette.types import Scope
+
+from gateway.clock import Clock
 from gateway.door import Door
-from gateway.identity.networks import Address
+from gateway.identity.networks import Proxies
 from gateway.ids import new_id
 from gateway.store.errors import StoreUnavailable
 from gateway.store.sql import Connection
@@ -24,21 +26,23 @@ MAX_KNOWN = 100_000  # keys
 class LastUsed:
     """Notes in memory, and writes. Belongs to one event loop."""
 
-    def __init__(self, writer: Writer, door: Door) -> None:
+    def __init__(self, writer: Writer, door: Door, clock: Clock) -> None:
         self._writer = writer
+        self._clock = clock
         self._door = door
         self._noted: dict[str, int] = {}  # by key: when, in microseconds UTC
         self._waiting: dict[str, tuple[int, str | None]] = {}
 
-    def note(self, key_id: str, now_us: int, where: Callable[[], Address | None]) -> None:
-        """A key is used. `where` is only asked if that is to be written."""
+    def note(self, key_id: str, scope: Scope, proxies: Proxies) -> None:
+        """A key is used. From where is only looked at if that is to be written."""
+        now_us = self._clock.now_us()
         before = self._noted.get(key_id)
         if before is not None and 0 <= now_us - before < GAP_US:
             return
         if len(self._noted) >= MAX_KNOWN:
             self._noted.clear()
         self._noted[key_id] = now_us
-        address = where()
+        address = proxies.caller(scope)
         self._waiting[key_id] = now_us, None if address is None else str(address)
 
     async def flush(self) -> None:
@@ -49,7 +53,7 @@ class LastUsed:
         name = new_id("lu")
         await self._door.enter(name)
         try:
-            await self._writer.run(lambda db: _write(db, gathered))
+            await self._writer.run(lambda db: write(db, gathered))
         finally:
             self._door.leave(name)
 
@@ -61,7 +65,8 @@ class LastUsed:
                 await self.flush()
 
 
-def _write(db: Connection, gathered: dict[str, tuple[int, str | None]]) -> None:
+def write(db: Connection, gathered: dict[str, tuple[int, str | None]]) -> None:
+    """Write down when keys were used, and from where: a piece of one transaction."""
     for key_id, (at, address) in gathered.items():
         db.execute(_UPSERT, {"key_id": key_id, "at": at, "address": address, "gap": GAP_US})
 

@@ -324,3 +324,21 @@ async def test_an_issuer_whose_keys_can_t_be_had_is_503(door: Door) -> None:
     assert await refused(door, signing.token(signing.claims(iss="https://other"))) == (
         "iss is no issuer of ours"
     )
+
+
+async def test_a_principal_is_still_who_it_was_until_anything_of_it_changes(door: Door) -> None:
+    _, secret = door.add(expires_at=door.clock.us + 60_000_000)
+    found = await door.auth.principal(f"Bearer {secret}")
+    assert door.auth.is_still(found)
+    door.clock.us += BLIND_AFTER_US + 1
+    assert not door.auth.is_still(found)  # nobody knows
+    await door.pass_s(0)
+    assert door.auth.is_still(found)
+    await door.pass_s(60)
+    assert not door.auth.is_still(found)
+    found = await door.auth.principal(f"Bearer {door.secret}")
+    token = await door.auth.principal(f"Bearer {await minted(door, door.secret)}")
+    assert not door.auth.is_still(token)  # it is asked in full
+    door.revoke(door.key)
+    await door.directory.refresh_if_changed()
+    assert not door.auth.is_still(found)
