@@ -44,6 +44,10 @@ class Boots:
         except BlockingIOError:
             return True
 
+    def has_died(self, boot_id: str) -> bool:
+        """Whether it was a process of this folder, and has ended."""
+        return (self._folder / boot_id).exists() and not self.is_alive(boot_id)
+
     def dead(self) -> list[str]:
         """Boots that have ended, and whose files are still there."""
         names = [path.name for path in self._folder.glob("[!.]*")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from anyio import CapacityLimiter
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,6 +23,7 @@ from gateway.money.book import PriceBook
 from gateway.pulse import Pulse
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.relay import Relay
+from gateway.store.address import Database
 from gateway.store.directory import KeyDirectory
 from gateway.telemetry.telemetry import Telemetry
 from gateway.usage.names import Names
@@ -46,7 +46,7 @@ class Env:
     last_used: LastUsed
     ledger: Ledger
     relay: Relay
-    database: Path
+    database: Database
     report_threads: CapacityLimiter  # for usage and exports, so that they can't take them all
     in_flight: InFlight
     pulse: Pulse

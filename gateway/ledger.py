@@ -46,16 +46,27 @@ _ABANDONED = Settlement(
 )
 
 
+def _no_look(_: Connection) -> None:
+    """Who lives is known otherwise."""
+
+
 class Ledger:
     """Opens and settles usage records. Every await may raise StoreUnavailable."""
 
     def __init__(
-        self, writer: Writer, clock: Clock, boot_id: str, door: Door | None = None
+        self,
+        writer: Writer,
+        clock: Clock,
+        boot_id: str,
+        door: Door | None = None,
+        is_assured: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`is_assured` says whether no other gateway can have taken this one for dead."""
         self._writer = writer
         self._clock = clock
         self._boot_id = boot_id
         self._door = door or Door(0)
+        self._is_assured = is_assured
         self._exhausted = Exhausted(writer)
         self.in_doubt = asyncio.Event()  # a row may be open that nobody is going to settle
         self.fault: StoreUnavailable | None = None  # why, if it was one
@@ -67,6 +78,8 @@ class Ledger:
         entered before, ReferenceViolated if the store doesn't have the tenant or the key;
         OverBudget or OtherCurrency if it doesn't fit into a budget.
         """
+        if not self._is_assured():
+            raise StoreUnavailable("This gateway's lease isn't renewed just now.")
         record_id = new_id("ur")
         await self._door.enter(record_id)
         now_us = self._clock.now_us()
@@ -124,14 +137,23 @@ class Ledger:
         """Returns once all that was entered and settled before is in the store, or has failed."""
         await self._writer.run(lambda _db: None)
 
-    async def reap_orphans(self, is_alive: Callable[[str], bool]) -> int:
-        """Close, unbilled, what boots left open that don't live any more; how many there were."""
+    async def reap_orphans(
+        self, is_alive: Callable[[str], bool], look: Callable[[Connection], None] = _no_look
+    ) -> int:
+        """Close, unbilled, what boots left open that don't live any more; how many there were.
+
+        `look` runs first, in the same transaction, for `is_alive` to know.
+        """
         now_us = self._clock.now_us()
 
         def is_dead(boot_id: str) -> bool:
             return boot_id != self._boot_id and not is_alive(boot_id)
 
-        return await self._writer.run(lambda db: unheld(db, orphan(db, is_dead, now_us)))
+        def job(db: Connection) -> int:
+            look(db)
+            return unheld(db, orphan(db, is_dead, now_us))
+
+        return await self._writer.run(job)
 
     @contextmanager
     def _doubting(self, closing: Callable[[], Job[bool]] | None = None) -> Iterator[None]:

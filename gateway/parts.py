@@ -8,12 +8,10 @@ given to the requests that come after it. Nothing of an old Env needs to be clos
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import IO
 from weakref import WeakSet
 
@@ -21,8 +19,7 @@ import structlog
 from anyio import CapacityLimiter, to_thread
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gateway.beside import keep_books, running
-from gateway.boots import Boots
+from gateway.beside import running
 from gateway.budgets.sender import AlertSender
 from gateway.catalog.catalog import catalog_of
 from gateway.catalog.facts import facts_of
@@ -43,6 +40,7 @@ from gateway.limits.admission import Admission
 from gateway.limits.gate import Gate
 from gateway.limits.opened import open_gate
 from gateway.limits.rules import rules_of
+from gateway.living import kept_ledger
 from gateway.money.book import PriceBook, prepare
 from gateway.money.checkpoints import LABEL as CHECKPOINT_LABEL, key_of
 from gateway.money.keeping import Keeper
@@ -54,12 +52,13 @@ from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode, NodeAddress, RemoteNode
 from gateway.relay.placement import Placement
 from gateway.relay.relay import Relay
-from gateway.root import keyring_of
-from gateway.store.connection import DATABASE
+from gateway.root import agree, keyring_of
+from gateway.store.address import Database, Postgres
 from gateway.store.current import bring_up_to_date
 from gateway.store.directory import KeyDirectory
 from gateway.store.hold import Use
 from gateway.store.writer import Writer
+from gateway.stores import database_of
 from gateway.telemetry.telemetry import Telemetry
 from gateway.usage.manifest import signing_key
 from gateway.usage.names import names_of
@@ -74,7 +73,6 @@ log = structlog.get_logger()
 LOCK_WAIT_S = 10.0
 RESTORE_S = 30.0  # beyond a drain, for a restore to put the store back
 REPORT_THREADS = 4
-CONFIG_HASH_LEN = 32  # 128 bits, hexadecimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class Parts:
     salt_key: bytes
     cursors: Cursors
     manifest_key: Ed25519PrivateKey
-    database: Path
+    database: Database
     report_threads: CapacityLimiter
     in_flight: InFlight
     pulse: Pulse
@@ -130,7 +128,7 @@ class Parts:
             limits=settings.file.limits,
             observability=settings.file.observability,
             prices=self.prices(settings),
-            config_hash=hashlib.sha256(settings.text.encode()).hexdigest()[:CONFIG_HASH_LEN],
+            config_hash=settings.config_hash,
             proxies=Proxies(settings.file.server.trusted_proxies),
             cors=cors_of(settings.file.tenants),
             is_routed=compile_routes(settings.file.routes),
@@ -168,29 +166,30 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
 
     A worker's parent owns the store; a process without one does so itself.
     """
-    root = keyring_of(settings.state_dir, settings.root_secret)
-    database = settings.state_dir / DATABASE
+    root = await to_thread.run_sync(keyring_of, settings)
+    database = database_of(settings)
     async with AsyncExitStack() as stack:
         if not is_worker:
             stack.enter_context(await _own_store(settings))
-        use, door = Use(database), Door(_patience_s(settings))
-        await take(use)
-        stack.callback(use.let_go)
+        boot_id, door = new_id("boot"), Door(_patience_s(settings))
+        use = await stack.enter_async_context(_in_use(database))
         await to_thread.run_sync(bring_up_to_date, database)
-        boot_id, boots = new_id("boot"), Boots(settings.state_dir)
-        stack.enter_context(boots.living(boot_id))
+        await to_thread.run_sync(agree, database, root)
         writer = Writer(database)
         writer.start()
         stack.push_async_callback(to_thread.run_sync, writer.close)
-        ledger = Ledger(writer, SYSTEM_CLOCK, boot_id, door)
-        checkpoint_key = key_of(root.derive(CHECKPOINT_LABEL))
-        await keep_books(stack, ledger, boots, Keeper(writer, SYSTEM_CLOCK, door, checkpoint_key))
+        keeper = Keeper(writer, SYSTEM_CLOCK, door, key_of(root.derive(CHECKPOINT_LABEL)))
+        ledger = await stack.enter_async_context(
+            kept_ledger(settings, writer, boot_id, door, keeper)
+        )
         directory = KeyDirectory(database, SYSTEM_CLOCK, include_demo=settings.dev)
         await directory.refresh_if_changed()
         await stack.enter_async_context(running(directory.watch(asyncio.Event())))
         books: WeakSet[PriceBook] = WeakSet()
-        keeping = keep(door, use, database, ledger.flush, partial(_look_again, directory, books))
-        await stack.enter_async_context(running(keeping))
+        if use is not None:
+            look_again = partial(_look_again, directory, books)
+            keeping = keep(door, use, use.database, ledger.flush, look_again)
+            await stack.enter_async_context(running(keeping))
         last_used = await stack.enter_async_context(_last_used(writer, door))
         issuers = Issuers(SYSTEM_CLOCK)
         issuers.keep(settings.file.issuers, settings.folder)
@@ -274,8 +273,22 @@ async def _look_again(directory: KeyDirectory, books: Iterable[PriceBook]) -> No
     await directory.refresh_if_changed()
 
 
+@asynccontextmanager
+async def _in_use(database: Database) -> AsyncIterator[Use | None]:
+    """A share in the use of SQLite's file, which a restore asks for; a server has its own ways."""
+    if isinstance(database, Postgres):
+        yield None
+        return
+    use = Use(database)
+    await take(use)
+    try:
+        yield use
+    finally:
+        use.let_go()
+
+
 async def _own_store(settings: Settings) -> IO[str]:
-    """Be the one gateway of this SQLite store; one that was just killed may take a moment to go."""
+    """Be the one gateway of this state folder; one that was just killed may take a moment to go."""
     deadline = asyncio.get_running_loop().time() + LOCK_WAIT_S
     while True:
         try:

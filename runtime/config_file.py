@@ -19,6 +19,7 @@ from runtime.config.check import fields
 from runtime.config.environments import NOT_INHERITED, Environment
 from runtime.config.report import Fault, Report
 from runtime.config.sections import FileSettings
+from runtime.config.store import StoreSettings
 from runtime.config.toml_text import BadText, tables
 from runtime.config.variables import NAME, Variables, declared, expand, plain
 
@@ -69,6 +70,24 @@ def parse(
     if not report.errors:
         parsed.file = FileSettings(**values)
     return parsed
+
+
+def store(text: bytes | str, env: str, given: Given, report: Report) -> StoreSettings | None:
+    """What a text says of the store, whatever is wrong with the rest of it; None: with that."""
+    data = toml(text, report)
+    if data is None:
+        return None
+    part = environments.merged(data, env) if env else environments.top(data)
+    own = environments.Environment(
+        part.name, {k: v for k, v in part.data.items() if k in ("vars", "store")}, part.own
+    )
+    table = _expanded(own, _variables(part.data, given, Report()), report).get("store", {})
+    if not isinstance(table, dict):
+        report.error("store", "expected a table, [store]")
+        return None
+    values = fields(StoreSettings, table, report, "store")
+    report.errors = [part.located(fault) for fault in report.errors]
+    return None if report.errors else StoreSettings(**values)
 
 
 def toml(text: bytes | str, report: Report) -> dict[str, Any] | None:
@@ -144,6 +163,9 @@ def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
                 if isinstance(server, dict):
                     path = f"models[{i}].servers[{j}].api_key_secret"
                     _note(found, server.get("api_key_secret"), path)
+    store = data.get("store")
+    if isinstance(store, dict):
+        _note(found, store.get("password_secret"), "store.password_secret")
     limits = data.get("limits")
     redis = limits.get("redis") if isinstance(limits, dict) else None
     if isinstance(redis, dict):

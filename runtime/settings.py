@@ -5,6 +5,7 @@ The only module that reads the environment. Each part of the product is handed i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -45,6 +46,11 @@ class Settings(Place, frozen=True, kw_only=True):
     def origin(self) -> Origin:
         """How the text is to be read again."""
         return Origin(config_path=self.config_path, env=self.env, variables=self.variables)
+
+    @property
+    def config_hash(self) -> str:
+        """Tells what the file came to, variables and environment included, from anything else."""
+        return hashlib.sha256(msgspec.json.encode(self.file)).hexdigest()[:16]
 
     __repr__ = Place.__repr__
 
@@ -117,7 +123,7 @@ def load(  # noqa: PLR0913 - one argument an option, and two for tests
         env=place.env,
         variables=_variables_from(environ) if variables is None else variables,
     )
-    text = _read(Path(place.config_path)) if place.config_path else _built_in()
+    text = text_of(place)
     is_dev = environ.get("BULKHEAD_DEV") == "1" if dev is None else dev
     chosen = None if env is None and "BULKHEAD_ENV" not in environ else place.env
     parse = partial(config_file.parse, text, chosen, folder=place.folder)
@@ -136,7 +142,7 @@ def peek(
     environ = os.environ if environ is None else environ
     place = locate(config, state_dir, env=env, environ=environ)
     origin = Origin(config_path=place.config_path, env=place.env, variables=variables)
-    text = _read(Path(place.config_path)) if place.config_path else _built_in()
+    text = text_of(place)
 
     def parse(given: Given) -> Parsed:
         parsed = config_file.parse(text, place.env, given)
@@ -171,6 +177,7 @@ def _place(config_path: str, state_dir: Path, env: str, environ: Mapping[str, st
         state_dir=state_dir.absolute(),
         env=env,
         root_secret=environ.get("BULKHEAD_ROOT_SECRET", ""),
+        store_url=environ.get("BULKHEAD_STORE_URL", ""),
         admin_key=environ.get("BULKHEAD_ADMIN_KEY", ""),
     )
 
@@ -208,7 +215,7 @@ def _settings(
 def secrets_known(place: Place, environ: Mapping[str, str] | None = None) -> list[KnownSecret]:
     """The secrets that the file names or the vault has, also beside faults of the file."""
     environ = os.environ if environ is None else environ
-    text = _read(Path(place.config_path)) if place.config_path else _built_in()
+    text = text_of(place)
     local = dev_vars.read(place.project, place.env, Report())
     vault = Vault(place.state_dir, place.root_secret)
     named = config_file.parse(text, place.env).secrets
@@ -273,6 +280,11 @@ def environment() -> Mapping[str, str]:
 def parent_said() -> tuple[Path, bool]:
     """The state folder, and whether this is `dev`: what a worker needs to load the rest."""
     return Path(os.environ["BULKHEAD_STATE"]), os.environ.get("BULKHEAD_DEV") == "1"
+
+
+def text_of(place: Place) -> bytes | str:
+    """The config file's text, as it is now. Raises ConfigError if there is no such file."""
+    return _read(Path(place.config_path)) if place.config_path else _built_in()
 
 
 def _path_from(env: Mapping[str, str], name: str) -> Path | None:

@@ -20,6 +20,10 @@ ROLES = ("node", "gateway")
 STOPPING = "stopping"
 STOPPING_WAIT_S = 5.0  # an owner's port is free before its hosts are gone
 LOOK_S = 0.1
+SEVERAL = (
+    ". SQLite has one gateway; several share a PostgreSQL database, which `store.url` names, each "
+    "with a state folder of its own"
+)
 
 
 class StateInUse(Exception):
@@ -104,7 +108,8 @@ def _in_use(state_dir: Path, role: str, told: list[str]) -> StateInUse:
             f"{state_dir} is in use by a Bulkhead {role} (pid {owner}) that is stopping; "
             "try again once it has ended"
         )
+    several = SEVERAL if role == "gateway" else ""
     return StateInUse(
         f"{state_dir} is already in use by a running Bulkhead {role} (pid {owner}); "
-        "stop that one first, or choose another folder with --state"
+        f"stop that one first, or choose another folder with --state{several}"
     )

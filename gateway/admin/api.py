@@ -23,7 +23,7 @@ from gateway.admin.query import single
 from gateway.admin.status import Process, status
 from gateway.admin.tail import Tail
 from gateway.metrics import families, socket
-from gateway.store.connection import DATABASE
+from gateway.stores import database_of
 from runtime import rundir
 from runtime.config.models import ModelSettings
 from runtime.deploy.running import troubles
@@ -149,7 +149,7 @@ class AdminApi:
     async def requests(self, request: Request) -> Response:
         """The last requests, from the ledger."""
         after, limit = reads.page_of(request.query_params.multi_items())
-        database = self._settings().state_dir / DATABASE
+        database = database_of(self._settings())
         return JSONResponse(await reads.requests(database, after, limit))
 
     async def tail(self, request: Request) -> Response:
@@ -159,7 +159,7 @@ class AdminApi:
     async def tenants(self, request: Request) -> Response:
         """Who is billed."""
         _no_query(request)
-        return JSONResponse(await reads.tenants(self._settings().state_dir / DATABASE))
+        return JSONResponse(await reads.tenants(database_of(self._settings())))
 
 
 def _no_query(request: Request) -> None:

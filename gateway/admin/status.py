@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
+from gateway.stores import database_of
 from gateway.version import version
 from runtime.config.tls import ServerTls
 from runtime.deploy.running import Running, running
@@ -45,6 +46,8 @@ def status(settings: Settings, process: Process) -> dict[str, Any]:
         "config": settings.config_path or None,
         "state": str(settings.state_dir),
         "deployment": _deployment(settings.state_dir),
+        "config_hash": settings.config_hash,
+        "store": str(database_of(settings)),
         "processes": [_shown(each) for each in living],
         "certificates": {
             name: _certificate(tls, settings)

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from gateway.backups import archive
 from gateway.backups.archive import BackupError, Manifest
+from gateway.store.address import Postgres
 from gateway.store.backup import check, copy
 from gateway.store.connection import DATABASE
+from gateway.stores import database_of
 from runtime import durable, keyring
 from runtime.config.place import Place
 
@@ -24,6 +26,7 @@ def create(place: Place, target: Path, database: Path | None = None) -> Manifest
     `database` is a copy of the store to be used instead of the present one. Raises BackupError,
     StoreError or BadRootSecret; `target` is as it was then.
     """
+    refuse_a_server(place)
     if database is None and not (place.state_dir / DATABASE).exists():
         raise BackupError(f"{place.state_dir} holds no database; name the folder with --state")
     with tempfile.TemporaryDirectory(prefix=".backup-", dir=place.state_dir) as folder:
@@ -44,6 +47,17 @@ def create(place: Place, target: Path, database: Path | None = None) -> Manifest
             draft.unlink(missing_ok=True)
     durable.sync(target.parent)
     return manifest
+
+
+def refuse_a_server(place: Place) -> None:
+    """Raises BackupError if the store is a server's, which has its own ways."""
+    if isinstance(server := database_of(place), Postgres):
+        raise BackupError(
+            f"the store is PostgreSQL's ({server}), and a backup of it is pg_dump's: "
+            f"pg_dump --format=custom --file=bulkhead.dump '{server}'; back, into an empty "
+            "database and with no gateway running: pg_restore --exit-on-error --dbname=… "
+            "bulkhead.dump. Keep the root secret beside it: API keys are valid under that alone"
+        )
 
 
 def root_of(place: Place) -> str | None:

@@ -143,6 +143,7 @@ def prepared(place: Place, source: Path, *, everything: bool) -> Iterator[Restor
     Raises BackupError, RestoreRefused, StoreError, or StateInUse if `everything` is to be restored
     and something runs.
     """
+    backup.refuse_a_server(place)
     with ExitStack() as stack:
         stack.enter_context(_folder(place.state_dir))
         if everything:

@@ -11,7 +11,8 @@ import click
 from gateway.cli.completing import tenant_names
 from gateway.cli.options import Places, database, locate, table, tell_if_new, whereabouts
 from gateway.identity import tenants as accounts
-from gateway.store.connection import DATABASE, transaction
+from gateway.store.connection import transaction
+from gateway.stores import database_of
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
 
@@ -28,7 +29,7 @@ def tenants() -> None:
 def create_tenant(name: str, places: Places, as_json: bool) -> None:
     """Add a tenant. The first one makes the store, if no start has."""
     place = locate(places)
-    tell_if_new(place.state_dir / DATABASE)
+    tell_if_new(database_of(place))
     with database(place, create=True) as db, transaction(db):
         tenant = accounts.create_tenant(db, name)
     if as_json:

@@ -24,8 +24,8 @@ HEADING = ("ID", "NAME", "KEY", "PROJECT", "SCOPES", "CREATED", "LAST USED", "EX
 
 
 def pepper(place: Place) -> bytes:
-    """What key digests are keyed with."""
-    return keyring_of(place.state_dir, place.root_secret).derive(PEPPER_LABEL)
+    """What key digests are keyed with. It has the store looked at: not inside a transaction."""
+    return keyring_of(place).derive(PEPPER_LABEL)
 
 
 @click.group()
@@ -82,8 +82,10 @@ def create_key(  # noqa: PLR0913 - one argument an option
     """Add a key to TENANT. The secret is shown now and never again."""
     place = locate(places)
     terms = rows.KeyTerms(scope, models, networks, expires, project)
-    with database(place) as db, transaction(db):
-        key, secret = rows.create_key(db, tenant, name, pepper(place), terms)
+    with database(place) as db:
+        ours = pepper(place)
+        with transaction(db):
+            key, secret = rows.create_key(db, tenant, name, ours, terms)
     if as_json:
         click.echo(json.dumps({"id": key.id, "tenant_id": key.tenant_id, "secret": secret}))
     else:
@@ -124,8 +126,10 @@ def list_keys(tenant: str, places: Places, as_json: bool) -> None:
 def rotate_key(key_id: str, grace: int, places: Places, as_json: bool) -> None:
     """Give a key a new secret, which is shown now and never again. All else of it stays."""
     place = locate(places)
-    with database(place) as db, transaction(db):
-        key, secret = rows.rotate_key(db, key_id, pepper(place), grace)
+    with database(place) as db:
+        ours = pepper(place)
+        with transaction(db):
+            key, secret = rows.rotate_key(db, key_id, ours, grace)
     if as_json:
         until = when(key.grace_until)
         click.echo(json.dumps({"id": key.id, "secret": secret, "grace_until": until}))

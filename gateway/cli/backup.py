@@ -17,6 +17,7 @@ from gateway.cli.accounts import as_json
 from gateway.cli.options import Places, locate, need_database, whereabouts
 from gateway.live.words import count
 from gateway.store.backup import stamp
+from gateway.store.connection import DATABASE
 from runtime import state
 from runtime.config.place import Place
 
@@ -36,7 +37,8 @@ def backup(file: Path | None, places: Places, as_json: bool) -> None:
     if file == STDIO and (as_json or sys.stdout.isatty()):
         raise click.UsageError("a backup on stdout goes to a file or a pipe, and nothing else does")
     place = locate(places)
-    need_database(place.state_dir)
+    backups.refuse_a_server(place)
+    need_database(place.state_dir / DATABASE)
     state.prepare(place.state_dir)
     with backups.alone(place.state_dir):
         if file == STDIO:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
-from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
 from gateway.cli.options import EXIT_CODES, Places, locate
 from gateway.identity import projects, tenants
-from gateway.store.connection import DATABASE
+from gateway.store.address import Database
 from gateway.store.reader import read
+from gateway.stores import database_of
 from runtime import settings as config
 from runtime.config.vault import Vault
 from runtime.deployments import Deployments
@@ -108,8 +108,8 @@ def _places(context: click.Context) -> Places:
     return Places(**{name: value for name, value in given.items() if value is not None})
 
 
-def _database(context: click.Context) -> Path:
-    return locate(_places(context)).state_dir / DATABASE
+def _database(context: click.Context) -> Database:
+    return database_of(locate(_places(context)))
 
 
 _LIVE = """

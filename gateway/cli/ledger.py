@@ -21,8 +21,9 @@ from gateway.money.corrections import VOID, Usage, correct
 from gateway.money.signing import checkpoint
 from gateway.money.verifying import Finding, Verified, verify
 from gateway.root import keyring_of
-from gateway.store.connection import DATABASE, transaction
+from gateway.store.connection import transaction
 from gateway.store.reader import read
+from gateway.stores import database_of
 from runtime.config.place import Place
 
 MOST_TOLD = 1000  # findings; more of them say no more
@@ -149,7 +150,7 @@ def verify_ledger(files: tuple[Path, ...], places: Places, as_json: bool) -> Non
     kept = [read_document(file.read_bytes()) for file in files]
     key, counts = _key(place), Verified()
     found: list[Finding] = read(
-        place.state_dir / DATABASE,
+        database_of(place),
         lambda db: list(islice(verify(db, key.public_key(), kept, counts), MOST_TOLD)),
     )
     if as_json:
@@ -191,7 +192,7 @@ def show_key(places: Places) -> None:
 
 
 def _key(place: Place) -> Ed25519PrivateKey:
-    return key_of(keyring_of(place.state_dir, place.root_secret).derive(LABEL))
+    return key_of(keyring_of(place).derive(LABEL))
 
 
 def _told(period: months.Period) -> dict[str, object]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 import functools
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -25,10 +24,13 @@ from gateway.identity.tenants import TenantError
 from gateway.money.errors import MoneyError
 from gateway.processes.workers import GatewayFailed
 from gateway.root import RootSecretLost
-from gateway.store.connection import DATABASE, of_the_file, open_for_writing
+from gateway.store.address import Database
+from gateway.store.connection import of_the_file, open_for_writing
 from gateway.store.current import bring_up_to_date
 from gateway.store.errors import StoreError
 from gateway.store.hold import using
+from gateway.store.sql import Connection
+from gateway.stores import database_of
 from gateway.usage.manifest import BadManifest
 from gateway.usage.parquet import NoParquet
 from gateway.usage.selection import NoSuchBound
@@ -260,28 +262,31 @@ def _variables(given: tuple[str, ...]) -> tuple[str, ...]:
     return given
 
 
-def tell_if_new(path: Path) -> None:
+def tell_if_new(path: Database) -> None:
     """Say what a command is about to make, which another folder may have already."""
-    if not path.exists():
+    if isinstance(path, Path) and not path.exists():
         click.echo(f"Making {path}; a folder that is there already is named by --state.", err=True)
 
 
-def need_database(state_dir: Path) -> None:
+def need_database(database: Database) -> None:
     """Raises NoState if the folder has no store."""
-    if not (state_dir / DATABASE).exists():
-        raise NoState(f"{state_dir} holds no database; name the folder with --state")
+    if isinstance(database, Path) and not database.exists():
+        raise NoState(f"{database.parent} holds no database; name the folder with --state")
 
 
 @contextmanager
-def database(place: Place, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-    """The store, brought to this version's schema. Raises NoState rather than `create` it."""
-    path = place.state_dir / DATABASE
+def database(place: Place, *, create: bool = False) -> Iterator[Connection]:
+    """The store, brought to this version's schema. Raises NoState rather than `create` it.
+
+    A server's database is there, or its server says so.
+    """
+    found = database_of(place)
     if not create:
-        need_database(place.state_dir)
+        need_database(found)
     state.prepare(place.state_dir)
-    with using(path), of_the_file():
-        bring_up_to_date(path)
-        with closing(open_for_writing(path)) as db:
+    with using(found) if isinstance(found, Path) else nullcontext(), of_the_file():
+        bring_up_to_date(found)
+        with closing(open_for_writing(found)) as db:
             yield db
 
 

@@ -22,9 +22,10 @@ from gateway.cli.options import (
 )
 from gateway.money import engines, rollup
 from gateway.money.reconcile import Difference, Looked, differences, looked
-from gateway.store.connection import DATABASE, transaction
+from gateway.store.connection import transaction
 from gateway.store.reader import read
 from gateway.store.sql import Connection
+from gateway.stores import database_of
 
 METRICS = "/admin/v1/metrics"
 MOST_TOLD = 1000
@@ -48,7 +49,7 @@ def reconcile(repair: bool, places: Places, as_json: bool) -> None:
         with database(place) as db, transaction(db):
             wrong = [key for key, _, _ in rollup.differences(db)]
             repaired = rollup.repair(db, wrong)
-    counts, found, recorded = read(place.state_dir / DATABASE, _look)
+    counts, found, recorded = read(database_of(place), _look)
     models, why_not = _engines(places, recorded)
     faults = [(one.model, fault) for one in models for fault in one.faults]
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
 
 import click
 
@@ -42,7 +43,8 @@ def put_secret(name: str, places: Places) -> None:
         value = click.prompt(f"Value of {name}", hide_input=True, err=True)
     else:
         value = _from_stdin()
-    refuse_if_lost(place.state_dir, place.root_secret)
+    with suppress(config.ConfigError):  # it may lack this very secret
+        refuse_if_lost(place)
     tell_if_new(place.state_dir)
     Vault(place.state_dir, place.root_secret).put(name, value)
     click.echo(f"Stored {name} in {place.state_dir}.")

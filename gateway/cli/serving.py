@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -25,7 +26,8 @@ from gateway.live.view import LiveView, can_show
 from gateway.processes import local_ca
 from gateway.processes.server import NodeThread, keep_hosts, node_of, own_store, run_gateway
 from gateway.processes.workers import GatewayFailed
-from gateway.root import refuse_if_lost
+from gateway.root import keyring_of, refuse_if_lost
+from gateway.stores import database_of
 from runtime import logs, state, weights
 from runtime.config import overrides
 from runtime.config.kinds import Host
@@ -153,7 +155,8 @@ def node(admin_port: int | None, deployed: bool, places: Places) -> None:
     """Run this machine's hosts alone; `bulkhead gateway` finds them by the state folder."""
     settings = _settings(_chosen(places, deployed=deployed), Addresses(admin_port=admin_port))
     with state.own_when_left(settings.state_dir, "node"), AdminThread(settings, "node"):
-        refuse_if_lost(settings.state_dir, settings.root_secret)
+        if isinstance(database_of(settings), Path):  # a node may not reach the gateways' server
+            refuse_if_lost(settings)
         weights.ensure(settings)
         asyncio.run(_node_until_signal(_deploy(settings, "bulkhead node")))
 
@@ -223,9 +226,9 @@ def _with_local_tls(settings: Settings) -> Settings:
 
 def _migrate(settings: Settings) -> None:
     """The store is brought to this version's schema, or refused, before anything starts."""
-    refuse_if_lost(settings.state_dir, settings.root_secret)
+    refuse_if_lost(settings)
     with database(settings, create=True):
-        pass
+        keyring_of(settings)
 
 
 def _run_gateway(start: Start, sock: socket.socket, ready: Callable[[], None]) -> None:

@@ -21,6 +21,7 @@ from gateway.live.words import count
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode
 from gateway.relay.placement import Placement
+from gateway.stores import database_of
 from runtime import rundir
 from runtime.config.sections import CronSettings
 from runtime.settings import Settings
@@ -69,7 +70,7 @@ def run_trigger(ctx: click.Context, number: int, places: Places, as_json: bool) 
     if number > len(crons):
         found = count(len(crons), "job")
         raise click.UsageError(f"the config has {found}; see `bulkhead triggers list`")
-    need_database(settings.state_dir)
+    need_database(database_of(settings))
     run = asyncio.run(_run(crons[number - 1], settings))
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(run)))

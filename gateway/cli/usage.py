@@ -18,8 +18,8 @@ from gateway.cli.periods import TAKES, MomentType, PeriodType
 from gateway.cli.usage_progress import shown
 from gateway.identity import tenants as accounts
 from gateway.root import keyring_of
-from gateway.store.connection import DATABASE
 from gateway.store.reader import read
+from gateway.stores import database_of
 from gateway.usage import manifest as manifests
 from gateway.usage.billing_periods import billing_periods
 from gateway.usage.calendar import Span
@@ -116,7 +116,7 @@ def show_public_key(places: Places) -> None:
 def _export(settings: Settings, span: Span, given: dict[str, Any]) -> Export:
     with database(settings) as db:
         tenant_id = accounts.tenant_id_of(db, given["tenant"]) if given["tenant"] else None
-    path, (start_us, end_us), bound = settings.state_dir / DATABASE, span, given["bound"]
+    path, (start_us, end_us), bound = database_of(settings), span, given["bound"]
     if bound is None:
         bound = read(path, partial(bound_of, start_us=start_us, end_us=end_us))
     else:
@@ -129,7 +129,7 @@ def _export(settings: Settings, span: Span, given: dict[str, Any]) -> Export:
 def _periods(settings: Settings, span: Span) -> bytes:
     with database(settings):
         issuer = names_of(settings.file).issuer
-        return billing_periods(settings.state_dir / DATABASE, *span, issuer)
+        return billing_periods(database_of(settings), *span, issuer)
 
 
 def _check_place(manifest: Path | None, output: Path | None) -> None:
@@ -163,7 +163,7 @@ def _put(output: Path | None, chunks: Iterable[bytes]) -> tuple[int, str]:
 
 
 def _signing_key(settings: Settings) -> Ed25519PrivateKey:
-    return manifests.signing_key(keyring_of(settings.state_dir, settings.root_secret))
+    return manifests.signing_key(keyring_of(settings))
 
 
 def _public_key(settings: Settings) -> str:

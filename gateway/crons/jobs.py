@@ -15,7 +15,7 @@ from gateway.crons.schedule import period_before
 from gateway.relay.placement import Placement
 from gateway.root import keyring_of
 from gateway.store.backup import keep_last
-from gateway.store.connection import DATABASE
+from gateway.stores import database_of
 from gateway.usage import files as usage_files
 from gateway.usage.calendar import named_period
 from gateway.usage.export import Form
@@ -97,7 +97,7 @@ def _back_up(job: CronSettings, at: datetime.datetime, settings: Settings) -> st
 async def _export(
     job: CronSettings, start: datetime.datetime, end: datetime.datetime, settings: Settings
 ) -> str:
-    folder, database = folder_of(job, settings), settings.state_dir / DATABASE
+    folder, database = folder_of(job, settings), database_of(settings)
     await usage_files.closed(database, end, settings.file.limits.wall_s + REAP_S)
     order = usage_files.Order(
         start=start,
@@ -106,7 +106,7 @@ async def _export(
         names=names_of(settings.file),
         together=job.tenants == "together",
     )
-    key = signing_key(keyring_of(settings.state_dir, settings.root_secret))
+    key = signing_key(keyring_of(settings))
     files = await to_thread.run_sync(usage_files.write, folder, database, order, key)
     wrote = "1 file" if len(files) == 1 else f"{len(files)} files"
     return f"wrote {wrote} for {start:%Y-%m-%dT%H:%MZ} to {end:%Y-%m-%dT%H:%MZ}"

@@ -6,15 +6,18 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing
+from pathlib import Path
 
 from engines.build.sources import SOURCES, is_present
 from gateway.admin.key import FILE as ADMIN_KEY
 from gateway.clock import SYSTEM_CLOCK, Clock
 from gateway.doctor.finding import Finding, Patient, error, ok, warning
-from gateway.store.connection import DATABASE, open_for_reading
+from gateway.store.connection import DATABASE
 from gateway.store.errors import StoreError
 from gateway.store.migrate import needed
+from gateway.store.reader import read
+from gateway.store.sql import Connection
+from gateway.stores import database_of, is_there
 from runtime import weights
 from runtime.config.vault import FILE as VAULT
 
@@ -60,18 +63,22 @@ def state_folder(patient: Patient) -> Iterator[Finding]:
 
 def store(patient: Patient) -> Iterator[Finding]:
     """Its schema, and whether its pages hang together."""
-    path = patient.place.state_dir / DATABASE
-    if not path.exists():
+    path, found = database_of(patient.place), None
+    if not is_there(path):
         yield ok("store", "made at the first start")
         return
     try:
         steps = needed(path)
-        with closing(open_for_reading(path)) as db:
-            (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
-            (records,) = db.execute("SELECT COUNT(*) FROM usage_record").fetchone()
+        found = read(path, _verdict_and_records) if not steps or isinstance(path, Path) else None
     except (StoreError, sqlite3.Error) as fault:
-        yield error("store", str(fault), "restore a backup, or run the version that made it")
+        todo = (
+            "restore a backup, or run the version that made it"
+            if isinstance(path, Path)
+            else "see that its server runs, and takes the user and the password"
+        )
+        yield error("store", str(fault), todo)
         return
+    verdict, records = found or ("ok", 0)
     if verdict != "ok":
         yield error("store", f"{path} is damaged: {verdict}", "stop, and restore a backup")
     elif steps:
@@ -81,18 +88,28 @@ def store(patient: Patient) -> Iterator[Finding]:
         yield ok("store", f"{path}, {records} record{'s' * (records != 1)}")
 
 
+def _verdict_and_records(db: Connection) -> tuple[str, int]:
+    verdict = "ok"  # a server checks its pages by itself
+    if isinstance(db, sqlite3.Connection):
+        (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    (records,) = db.execute("SELECT COUNT(*) FROM usage_record").fetchone()
+    return verdict, records
+
+
 def clock_and_store(patient: Patient, now: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:
     """No record may be of the future: then the clock was wrong, or is."""
-    path = patient.place.state_dir / DATABASE
-    if not path.exists():
+    path = database_of(patient.place)
+    if not is_there(path):
         return
     try:
-        with closing(open_for_reading(path)) as db:
-            (newest,) = db.execute("SELECT MAX(charge_at) FROM usage_record").fetchone()
+        newest = read(path, lambda db: db.execute(_NEWEST).fetchone()[0])
     except (StoreError, sqlite3.Error):
         return  # `store` tells
     if newest is not None and newest > now.now_us() + CLOCK_SLACK_US:
         yield error("clock", "the newest usage record is of the future", "set the clock")
+
+
+_NEWEST = "SELECT MAX(charge_at) FROM usage_record"
 
 
 def models_weights(patient: Patient) -> Iterator[Finding]:

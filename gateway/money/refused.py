@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from gateway.money.price_store import Timelines, tenant_ids, timelines_of
 from gateway.money.versions import Timeline, plan
 from gateway.money.wanted import wanted_of
-from gateway.store.connection import DATABASE
+from gateway.store.address import Database
 from gateway.store.current import is_current
 from gateway.store.reader import read
+from gateway.stores import database_of
 from runtime.config.report import Report
 from runtime.settings import ConfigError, Settings
 
@@ -18,13 +18,13 @@ from runtime.settings import ConfigError, Settings
 def refuse_past_prices(settings: Settings, now_us: int) -> None:
     """Raises ConfigError with each price that a start would not put in force."""
     report = Report()
-    for path, message in _faults(settings, settings.state_dir / DATABASE, now_us):
+    for path, message in _faults(settings, database_of(settings), now_us):
         report.error(path, message)
     if report.errors:
         raise ConfigError(settings.source, report)
 
 
-def _faults(settings: Settings, database: Path, now_us: int) -> list[tuple[str, str]]:
+def _faults(settings: Settings, database: Database, now_us: int) -> list[tuple[str, str]]:
     wanted = wanted_of(settings.file)
     names = {name for _, name in wanted if name is not None}
     timelines: Timelines = {}

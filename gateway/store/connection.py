@@ -108,6 +108,12 @@ def directory_version(db: Connection) -> tuple[int, int]:
     return version, content
 
 
+def has_table(db: Connection, name: str) -> bool:
+    """Whether there is such a table; in an older schema there may not be."""
+    sql = _TABLE if isinstance(db, sqlite3.Connection) else _TABLE_POSTGRES
+    return db.execute(sql, {"name": name}).fetchone() is not None
+
+
 def _roll_back(db: Connection) -> None:
     with suppress(sqlite3.Error, StoreUnavailable):  # it has been, if the store is at fault
         db.execute("ROLLBACK")
@@ -149,6 +155,11 @@ def _open(path: Path, mode: Literal["rw", "ro"], pragmas: tuple[str, ...]) -> sq
     return db
 
 
+_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name"
+_TABLE_POSTGRES = """
+SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE relname = :name AND nspname = current_schema()
+"""
 _VERSION = "SELECT version, schema_version FROM directory_version, pragma_schema_version"
 _VERSION_POSTGRES = """
 SELECT version, cast(cast(tableoid AS TEXT) AS BIGINT) FROM directory_version

@@ -31,7 +31,7 @@ class Use:
     """A process's share in the use of a store."""
 
     def __init__(self, database: Path) -> None:
-        self._database = database
+        self.database = database
         self._file: IO[bytes] | None = None
 
     @property
@@ -43,7 +43,7 @@ class Use:
         """Hold it, if it isn't held; False while a restore has it for itself."""
         if self._file is not None:
             return True
-        file = _open(self._database, "use")
+        file = _open(self.database, "use")
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -24,6 +24,7 @@ from runtime.config import (
     models,
     observability,
     sections,
+    store,
     tls,
 )
 from runtime.config.variables import NAME
@@ -38,6 +39,7 @@ HEADINGS: dict[type[Struct], str] = {
     sections.ServerSettings: "`[server]`",
     tls.ServerTls: "`[server.tls]`",
     sections.AdminSettings: "`[admin]`",
+    store.StoreSettings: "`[store]`",
     limits.LimitSettings: "`[limits]`",
     limits.RateSettings: "`[limits.per_tenant]`",
     limits.RedisSettings: "`[limits.redis]`",

@@ -11,6 +11,7 @@ from runtime.config import words
 from runtime.config.kinds import Host, Port, PortOrNone
 from runtime.config.report import Report
 from runtime.config.sections import FileSettings
+from runtime.config.store import url_fault
 from runtime.config.tls import ServerTls
 
 # What each may be.
@@ -23,10 +24,12 @@ KINDS: dict[str, Any] = {
 
 
 def check(env: Mapping[str, str], report: Report) -> None:
-    """Tell of hosts and ports that can't be."""
+    """Tell of hosts, ports and URLs that can't be."""
     for name, kind in KINDS.items():
         if (text := env.get(name, "")) and (told := fault(kind, text)):
             report.error(name, told)
+    if (url := env.get("BULKHEAD_STORE_URL", "")) and (told := url_fault(url)):
+        report.error("BULKHEAD_STORE_URL", told)  # it may hold a password: it isn't shown
 
 
 def fault(kind: Any, text: str) -> str:

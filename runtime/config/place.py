@@ -16,6 +16,7 @@ class Place(Struct, frozen=True, kw_only=True):
     state_dir: Path
     env: str = ""  # the environment of the file that was chosen; empty: its top
     root_secret: str = ""
+    store_url: str = ""  # a PostgreSQL database, password and all; empty: as the file says
     admin_key: str = ""  # empty: the state folder's
 
     @property

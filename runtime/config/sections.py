@@ -46,6 +46,7 @@ from runtime.config.networks import proxy_fault
 from runtime.config.observability import ObservabilitySettings
 from runtime.config.report import did_you_mean
 from runtime.config.route_patterns import BadPattern, parse_route
+from runtime.config.store import StoreSettings
 from runtime.config.tls import ClientTls, ServerTls
 
 
@@ -226,6 +227,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
     name: Name = DEFAULT_NAME
     server: ServerSettings = ServerSettings()
     admin: AdminSettings = AdminSettings()
+    store: StoreSettings = StoreSettings()
     relay: RelaySettings = RelaySettings()
     hosts: HostSettings = HostSettings()
     node: NodeSettings = NodeSettings()
@@ -254,6 +256,7 @@ class FileSettings(Struct, frozen=True, kw_only=True):
         yield from tenant_faults(found.get("tenants") or (), models)
         yield from issuer_faults(found.get("issuers") or ())
         yield from warm_faults(found.get("triggers"), models)
+        yield from backup_faults(found.get("triggers"), found.get("store"))
         yield from memory_faults(models, (found.get("hosts") or HostSettings()).memory_bytes or 0)
         for i, route in enumerate(found.get("routes") or ()):
             try:
@@ -276,6 +279,16 @@ def tenant_faults(
                 model = getattr(table, "model", None)
                 if model and model not in known and None not in known:
                     yield f"tenants[{i}].{key}[{j}].model", f"there is no model {model!r}"
+
+
+def backup_faults(
+    triggers: TriggerSettings | None, store: StoreSettings | None
+) -> Iterator[tuple[str, str]]:
+    """What is backed up is a file of ours."""
+    for i, job in enumerate((triggers.crons if triggers else ()) or ()):
+        if getattr(job, "run", "") == "backup" and store and store.url:
+            told = '"backup" is for SQLite; this store is PostgreSQL\'s: back it up with pg_dump'
+            yield f"triggers.crons[{i}].run", told
 
 
 def warm_faults(

@@ -16,9 +16,9 @@ from runtime.config.sections import FileSettings
 NAMES = ("id", "name", "url")  # what a table in a list is called by, the first that it has
 
 # A listener is opened once, and those who call the node know it by where it is. What counts limits
-# is opened once, too: it knows what runs.
+# is opened once, too: it knows what runs; and so is the store.
 LISTENERS = ("server.host", "server.port", "admin.host", "admin.port", "node")
-FIXED = (*LISTENERS, "limits.redis", "limits.replicas")
+FIXED = (*LISTENERS, "store", "limits.redis", "limits.replicas")
 TLS = ("server.tls", "admin.tls")  # its files may change; whether there is any may not
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from gateway.identity.api_keys import create_key
 from gateway.identity.tenants import create_tenant
 from gateway.store.connection import DATABASE, open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
+from gateway.store.sql import dicts
 from runtime import keyring
 from runtime.config.sections import FileSettings
 from runtime.node.probe import client
@@ -52,8 +52,7 @@ class Gateway:
 
     def rows(self) -> list[dict[str, Any]]:
         with closing(open_for_reading(self.env.database)) as db:
-            db.row_factory = sqlite3.Row
-            return [dict(row) for row in db.execute("SELECT * FROM usage_record ORDER BY id")]
+            return dicts(db.execute("SELECT * FROM usage_record ORDER BY id"))
 
     async def requests(self, count: int) -> list[MutableMapping[str, Any]]:
         """The log lines of requests, once there are so many; a line follows its answer."""

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli.commands import main
-from gateway.cli.usage import TAKES
+from gateway.cli.periods import TAKES
 from tests.stack import fake_config
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -18,6 +17,7 @@ from gateway.identity import scopes
 from gateway.identity.api_keys import Key, KeyTerms, create_key, list_keys, revoke_key, rotate_key
 from gateway.identity.projects import create_project
 from gateway.store.connection import open_for_reading, open_for_writing
+from gateway.store.sql import Connection
 from runtime import keyring
 from tests.gateway.front import BODY, CHAT, MODEL, USAGE, Gateway, gateway
 from tests.gateway.identity.signing import RSA_KEY, claims, document, jwk, token
@@ -67,7 +67,7 @@ class Front:
         self.pepper = keyring.load(folder / "state").derive("key-pepper")
 
     @asynccontextmanager
-    async def store(self) -> AsyncIterator[sqlite3.Connection]:
+    async def store(self) -> AsyncIterator[Connection]:
         """What is changed in here is known when it's left."""
         with closing(open_for_writing(self.gate.env.database)) as db:
             yield db

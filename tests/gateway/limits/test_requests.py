@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -228,7 +229,7 @@ async def test_what_the_store_says_counts_at_once_and_in_place_of_the_config(
     async with gateway(tmp_path, stream_ok, limited(rpm=2)) as gate:
         tenant_id = tenant_id_of(gate)
         scope, at_model = Scope("tenant", tenant_id), Scope("tenant", tenant_id, MODEL)
-        with open_for_writing(gate.env.database) as db:
+        with closing(open_for_writing(gate.env.database)) as db:
             set_rule(db, scope, Rule(tpm=50_000), 1)
             set_rule(db, scope, Rule(rpm=9), 2)
             set_rule(db, at_model, Rule(rpm=5), 3)
@@ -238,7 +239,7 @@ async def test_what_the_store_says_counts_at_once_and_in_place_of_the_config(
         answer = await gate.http.post(CHAT, json=STREAM)
         assert answer.headers["x-ratelimit-limit-requests"] == "5"
         assert answer.headers["x-ratelimit-limit-tokens"] == "50000"
-        with open_for_writing(gate.env.database) as db:
+        with closing(open_for_writing(gate.env.database)) as db:
             assert clear_rule(db, scope)
             assert clear_rule(db, at_model)
             assert not clear_rule(db, scope)

@@ -143,7 +143,7 @@ async def test_a_key_of_a_project_sees_that_one_alone(tmp_path: Path) -> None:
     """Unless it's an administrator's; in exports too."""
     async with gateway(tmp_path, stream_ok) as gate:
         fill(gate)
-        pepper = keyring.load(gate.env.database.parent).derive("key-pepper")
+        pepper = keyring.load(tmp_path / "state").derive("key-pepper")
         headers = []
         with closing(open_for_writing(gate.env.database)) as db:
             for scopes in (["usage:read"], ["admin"]):
