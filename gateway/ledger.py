@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from gateway.billing import Outcome, UsageSource
 from gateway.budgets.exhausted import Exhausted
-from gateway.budgets.holds import hold, let_go, spend, unheld
+from gateway.budgets.holds import hold, spend
 from gateway.clock import Clock
 from gateway.door import Door
 from gateway.ids import new_id
@@ -28,6 +28,7 @@ from gateway.record import (
     opened_values,
     rollup_of,
 )
+from gateway.store.budget_holds import give_back
 from gateway.store.errors import StoreUnavailable
 from gateway.store.records import close, insert_open, move, orphan, orphan_of
 from gateway.store.sql import Connection
@@ -128,7 +129,7 @@ class Ledger:
             running, now_us = self._door.inside(), self._clock.now_us()
             with self._doubting():
                 return await self._writer.run(
-                    lambda db: unheld(db, orphan_of(db, self._boot_id, running, now_us))
+                    lambda db: orphan_of(db, self._boot_id, running, now_us)
                 )
         finally:
             self._door.leave(name)
@@ -151,7 +152,7 @@ class Ledger:
 
         def job(db: Connection) -> int:
             look(db)
-            return unheld(db, orphan(db, is_dead, now_us))
+            return orphan(db, is_dead, now_us)
 
         return await self._writer.run(job)
 
@@ -217,7 +218,7 @@ def _moving_job(record: OpenRecord, boot_id: str) -> Job[tuple[bool, int | None]
         budgets = move(db, values)
         if not budgets:
             return budgets is not None, None
-        let_go(db, record.id)
+        give_back(db, record.id)  # it will hold for the other model
         return True, hold(db, record.id, record.opened_at, opening.prices, opening.bound)
 
     return job

@@ -7,16 +7,14 @@ when; and what a window has spent is the sum of its records' amounts, each round
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 from gateway.budgets.alerts import raise_reached
 from gateway.budgets.bounds import LEAST_OUTPUT, Bound, most_pico, nano_of, output_within
 from gateway.budgets.rows import Account, Budget, accounts_of
 from gateway.prices import TokenPrices
+from gateway.store.budget_holds import book, take
 from gateway.store.sql import Connection
-
-Holds = Counter[tuple[str, int]]  # nano by window
 
 
 class OverBudget(Exception):
@@ -71,28 +69,16 @@ def hold(
     return cut
 
 
-def let_go(db: Connection, record_id: str) -> None:
-    """An open record holds nothing any more: it's another model's now, and will hold for that."""
-    _book(db, _taken(db, _TAKE_OF_RECORD, {"record_id": record_id}), set(), 0)
-
-
 def spend(db: Connection, record_id: str, currency: str, amount_pico: int, now_us: int) -> None:
     """A record was closed: its holds go, and what it is billed is spent in each of its budgets."""
-    held = _taken(db, _TAKE_OF_RECORD, {"record_id": record_id})
+    held = take(db, record_id)
     spent = nano_of(amount_pico)
     accounts = accounts_of(db, record_id) if spent else []
     # One that was opened before its budget was made may be in another currency.
     counted = [account for account in accounts if account.budget.currency == currency]
-    _book(db, held, {account.key for account in counted}, spent)
+    book(db, held, {account.key for account in counted}, spent)
     for account in counted:
         raise_reached(db, account, spent, now_us)
-
-
-def unheld(db: Connection, closed: int) -> int:
-    """So many records were closed unbilled at once: their holds go. Returns that number."""
-    if closed:
-        _book(db, _taken(db, _TAKE_OF_CLOSED, {}), set(), 0)
-    return closed
 
 
 def _cut(account: Account, opened_at: int, prices: TokenPrices, bound: Bound) -> int | None:
@@ -115,25 +101,6 @@ def _is_held(db: Connection, account: Account, record_id: str, nano: int) -> boo
     return True
 
 
-def _taken(db: Connection, statement: str, values: dict[str, object]) -> Holds:
-    holds: Holds = Counter()
-    for budget_id, starts_at, nano in db.execute(statement, values).fetchall():
-        holds[budget_id, starts_at] += nano
-    return holds
-
-
-def _book(db: Connection, held: Holds, spending: set[tuple[str, int]], spent: int) -> None:
-    for budget_id, starts_at in sorted(held.keys() | spending):
-        key = (budget_id, starts_at)
-        values = {
-            "budget_id": budget_id,
-            "starts_at": starts_at,
-            "held": held[key],
-            "spent": spent if key in spending else 0,
-        }
-        db.execute(_BOOK, values)
-
-
 _HOLD = """
 UPDATE budget_window SET held_nano = held_nano + :nano
 WHERE budget_id = :budget_id AND starts_at = :starts_at
@@ -143,20 +110,4 @@ WHERE budget_id = :budget_id AND starts_at = :starts_at
 _NOTE = """
 INSERT INTO budget_hold (record_id, budget_id, starts_at, nano)
 VALUES (:record_id, :budget_id, :starts_at, :nano)
-"""
-
-_TAKE_OF_RECORD = """
-DELETE FROM budget_hold WHERE record_id = :record_id RETURNING budget_id, starts_at, nano
-"""
-
-_TAKE_OF_CLOSED = """
-DELETE FROM budget_hold WHERE record_id IN
-  (SELECT h.record_id FROM budget_hold AS h JOIN usage_record AS r ON r.id = h.record_id
-   WHERE r.state <> 'open')
-RETURNING budget_id, starts_at, nano
-"""
-
-_BOOK = """
-UPDATE budget_window SET held_nano = held_nano - :held, spent_nano = spent_nano + :spent
-WHERE budget_id = :budget_id AND starts_at = :starts_at
 """

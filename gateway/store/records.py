@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 
 from gateway.prices import Line
+from gateway.store.budget_holds import give_back
 from gateway.store.sql import Connection, Values
 
 
@@ -97,6 +98,7 @@ def orphan_of(db: Connection, boot_id: str, spared: Set[str], now_us: int) -> in
     left = [record_id for record_id in found if record_id not in spared]
     for record_id in left:
         db.execute(_ORPHAN, {"id": record_id, "settled_at": now_us, "seq": next_seq(db)})
+        give_back(db, record_id)
     return len(left)
 
 

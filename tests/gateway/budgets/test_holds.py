@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from gateway.budgets.holds import OtherCurrency, OverBudget
 from gateway.ledger import Ledger
 from gateway.prices import Terms, TokenPrices, Usage
 from gateway.record import Settlement
+from gateway.store import backup
 from gateway.store.address import Database
 from gateway.store.connection import open_for_writing, transaction
 from gateway.store.sql import Connection, Cursor
@@ -29,7 +31,7 @@ from tests.gateway.budgets.spending import (
     opening,
     windows,
 )
-from tests.gateway.records import COMPLETED, FakeClock, row
+from tests.gateway.records import COMPLETED, FakeClock, new_store, row
 
 DAY = 86_400_000_000
 
@@ -184,6 +186,19 @@ async def test_what_a_dead_process_held_is_given_back(
     await other.settle(mine, used(10))
     assert (windows(path), holds(path)) == ([(0, 10, 0)], 0)
     assert_agrees(path)
+
+
+async def test_a_restored_copy_holds_nothing(tmp_path: Path, clock: FakeClock) -> None:
+    path, copy = new_store(tmp_path), tmp_path / "copy.db"
+    writer = Writer(path)
+    writer.start()
+    make(path)
+    await Ledger(writer, clock, "boot_1").open(opening())
+    await asyncio.to_thread(writer.close)
+    backup.copy(path, copy)
+    assert backup.close_open_records(copy, 9) == 1
+    assert (windows(copy), holds(copy)) == ([(0, 0, 0)], 0)
+    assert (windows(path), holds(path)) == ([(0, 0, HOLD)], 1)
 
 
 async def test_what_nobody_settles_is_given_back(ledger: Ledger, path: Database) -> None:

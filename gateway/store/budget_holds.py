@@ -1,0 +1,47 @@
+"""What open records hold in the windows of budgets: taken away as they close, whoever does it.
+
+How much is held, and whether it fits, is for `gateway/budgets` to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from gateway.store.sql import Connection
+
+Window = tuple[str, int]  # a budget's id, and when the window starts
+
+
+def take(db: Connection, record_id: object) -> Counter[Window]:
+    """Remove a record's holds; how many nano-units there were in each window. `book` comes next."""
+    rows = db.execute(_TAKE, {"record_id": record_id}).fetchall()
+    return Counter({(budget_id, starts_at): nano for budget_id, starts_at, nano in rows})
+
+
+def book(db: Connection, held: Counter[Window], spending: Collection[Window], spent: int) -> None:
+    """In each window less is held; in those of `spending` so much more is spent, in nano-units."""
+    for window in sorted(held.keys() | set(spending)):
+        budget_id, starts_at = window
+        values = {
+            "budget_id": budget_id,
+            "starts_at": starts_at,
+            "held": held[window],
+            "spent": spent if window in spending else 0,
+        }
+        db.execute(_BOOK, values)
+
+
+def give_back(db: Connection, record_id: object) -> None:
+    """A record holds nothing any more, and has spent nothing."""
+    book(db, take(db, record_id), (), 0)
+
+
+_TAKE = """
+DELETE FROM budget_hold WHERE record_id = :record_id RETURNING budget_id, starts_at, nano
+"""
+
+_BOOK = """
+UPDATE budget_window SET held_nano = held_nano - :held, spent_nano = spent_nano + :spent
+WHERE budget_id = :budget_id AND starts_at = :starts_at
+"""
