@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 TokenClass = Literal["input", "cached_input", "output"]
 TOKEN_CLASSES: tuple[TokenClass, ...] = ("input", "cached_input", "output")  # disjoint
@@ -80,8 +80,7 @@ class Usage:
             raise ValueError(f"cached input tokens are part of the input tokens, not {counts}")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One class of tokens of one record: `quantity` tokens at `price_pico` each.
 
     `list_price_pico` is what they cost everybody; None if that is in another currency.

@@ -9,14 +9,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from gateway.money.canonical import canonical
+import msgspec
 
 GENESIS = bytes(32)  # before a tenant's first record
 FORM = 1
 
-# All that the store holds of a closed record, and of a line. What isn't known is left out: so a
-# column that is added one day, empty in earlier records, changes none of their links.
-RECORD = (
+
+# All that the store holds of a closed record, and of a line, in the order of canonical JSON. What
+# isn't known is left out: so a column that is added one day, empty in earlier records, changes none
+# of their links.
+def _sorted(*names: str) -> tuple[str, ...]:
+    return tuple(sorted(names))
+
+
+RECORD = _sorted(
     *("id", "request_id", "tenant_id", "api_key_id", "project_id", "subject"),
     *("kind", "corrects", "reason", "operation", "model_id", "model_revision", "streamed"),
     *("boot_id", "config_hash", "currency"),
@@ -27,12 +33,20 @@ RECORD = (
     *("input_tokens", "cached_input_tokens", "output_tokens", "usage_source"),
     *("status_code", "finish_reason", "amount_pico", "list_amount_pico"),
 )
-LINE = (
+LINE = _sorted(
     *("line_no", "sku_id", "token_class", "quantity", "price_pico", "amount_pico"),
     *("list_price_pico", "list_amount_pico"),
 )
 
-Row = Sequence[object]  # in the order of RECORD, or of LINE
+Row = Sequence[object]  # what `columns` reads
+
+
+def columns(names: Sequence[str], table: str) -> str:
+    """What to select. Amounts come as text: they may be larger than a reader of JSON reads."""
+    return ", ".join(
+        f"cast({table}.{name} AS TEXT)" if name.endswith("_pico") else f"{table}.{name}"
+        for name in names
+    )
 
 
 def link(before: bytes, record: Row, lines: Sequence[Row]) -> bytes:
@@ -41,20 +55,22 @@ def link(before: bytes, record: Row, lines: Sequence[Row]) -> bytes:
 
 
 def sealed_text(record: Row, lines: Sequence[Row]) -> bytes:
-    """What is hashed: all that the store holds of a record, canonical."""
-    return canonical(
+    """What is hashed: all that the store holds of a record, canonical.
+
+    Each request pays for this, so it's encoded at once: the names are in order as they stand here,
+    and the store has no number that JSON can't have. A test holds it beside `canonical`.
+    """
+    return _encode(
         {
             "form": FORM,
-            "record": _known(RECORD, record),
             "lines": [_known(LINE, line) for line in lines],
+            "record": _known(RECORD, record),
         }
     )
 
 
 def _known(names: Sequence[str], row: Row) -> dict[str, object]:
-    """Amounts as text: they may be larger than every reader of JSON reads exactly."""
-    return {
-        name: str(value) if name.endswith("_pico") else value
-        for name, value in zip(names, row, strict=True)
-        if value is not None
-    }
+    return {name: value for name, value in zip(names, row, strict=True) if value is not None}
+
+
+_encode = msgspec.json.Encoder().encode

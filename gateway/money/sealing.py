@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gateway.money.chain import GENESIS, LINE, RECORD, Row, link
+from gateway.money.chain import GENESIS, LINE, RECORD, Row, columns, link
 from gateway.store.sql import Connection
 
 BATCH = 200  # records in one transaction: some milliseconds of the writer's time
@@ -91,16 +91,19 @@ def lines_by_record(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
+_TENANT, _ID, _SEQ = map(RECORD.index, ("tenant_id", "id", "seq"))
+
+
 def _tenant(record: Row) -> str:
-    return str(record[RECORD.index("tenant_id")])
+    return str(record[_TENANT])
 
 
 def _id(record: Row) -> str:
-    return str(record[0])
+    return str(record[_ID])
 
 
 def _seq(record: Row) -> int:
-    seq = record[RECORD.index("seq")]
+    seq = record[_SEQ]
     assert isinstance(seq, int)
     return seq
 
@@ -115,10 +118,10 @@ SELECT r.seq FROM usage_record AS r WHERE r.id =
   (SELECT record_id FROM seal WHERE tenant_id = :tenant_id ORDER BY chain_seq DESC LIMIT 1)
 """
 _CLOSED = f"""
-SELECT {", ".join(RECORD)} FROM usage_record WHERE seq > :seq ORDER BY seq LIMIT :most
+SELECT {columns(RECORD, "r")} FROM usage_record AS r WHERE seq > :seq ORDER BY seq LIMIT :most
 """  # noqa: S608 - our own names
 _LINES = f"""
-SELECT l.record_id, {", ".join(f"l.{name}" for name in LINE)}
+SELECT l.record_id, {columns(LINE, "l")}
 FROM usage_line AS l JOIN usage_record AS r ON r.id = l.record_id
 WHERE r.seq > :after AND r.seq <= :last ORDER BY l.record_id, l.line_no
 """  # noqa: S608 - our own names

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gateway.money.chain import GENESIS, LINE, RECORD, link
+from gateway.money.chain import GENESIS, LINE, RECORD, columns, link
 from gateway.money.checkpoints import BadCheckpoint, Body, Signed
 from gateway.money.sealing import last_sealed, lines_by_record
 from gateway.store.sql import Connection
 
 PAGE = 500
-_SEQ = 3 + RECORD.index("seq")  # in a row of _PAGE
+_ID, _SEQ = 3 + RECORD.index("id"), 3 + RECORD.index("seq")  # in a row of _PAGE
 
 Kind = Literal["changed", "deleted", "inserted", "moved", "checkpoint"]
 
@@ -75,7 +75,7 @@ def _chain(db: Connection, tenant_id: str, counts: Verified) -> Iterator[Finding
                 says = f"{chain_seq - expected} seals are missing before this one"
                 yield Finding("deleted", says, **where)
             counts.records += 1
-            if row[3] is None:
+            if row[_ID] is None:
                 yield Finding("deleted", "a sealed record isn't there any more", **where)
             else:
                 if bytes(hash_) != link(before, row[3:], lines.get(record_id, ())):
@@ -144,12 +144,12 @@ def _heads(db: Connection, body: Body, name: str) -> Iterator[Finding]:
 
 
 _PAGE = f"""
-SELECT s.chain_seq, s.hash, s.record_id, {", ".join(f"r.{name}" for name in RECORD)}
+SELECT s.chain_seq, s.hash, s.record_id, {columns(RECORD, "r")}
 FROM seal AS s LEFT JOIN usage_record AS r ON r.id = s.record_id
 WHERE s.tenant_id = :tenant_id AND s.chain_seq > :after ORDER BY s.chain_seq LIMIT :page
 """  # noqa: S608 - our own names
 _LINES = f"""
-SELECT l.record_id, {", ".join(f"l.{name}" for name in LINE)}
+SELECT l.record_id, {columns(LINE, "l")}
 FROM seal AS s JOIN usage_line AS l ON l.record_id = s.record_id
 WHERE s.tenant_id = :tenant_id AND s.chain_seq >= :first AND s.chain_seq <= :last
 ORDER BY s.chain_seq, l.line_no
@@ -159,7 +159,7 @@ SELECT r.id, r.tenant_id FROM usage_record AS r
 WHERE r.seq <= :last AND NOT EXISTS (SELECT 1 FROM seal AS s WHERE s.record_id = r.id)
 ORDER BY r.seq
 """
-_NUMBERED = "SELECT count(seq), coalesce(max(seq), 0) FROM usage_record"
+_NUMBERED = "SELECT count(*), coalesce(max(seq), 0) FROM usage_record WHERE seq IS NOT NULL"
 _AFTER_GAPS = """
 SELECT r.seq FROM usage_record AS r
 WHERE r.seq > 1 AND NOT EXISTS (SELECT 1 FROM usage_record AS b WHERE b.seq = r.seq - 1)

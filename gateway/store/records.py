@@ -49,8 +49,7 @@ def close(
         return None
     # The lines go first, while the record still takes them: the write lock is ours all the while.
     if billed:
-        lines = [_line_values(record_id, no, line) for no, line in enumerate(billed, start=1)]
-        db.executemany(_ADD_LINE, lines)
+        db.execute(_ADD_LINES[len(billed)], _line_values(record_id, billed))
     budgets: int = db.execute(_CLOSE, {**values, "seq": seq[0]}).fetchone()[0]
     if rollup is not None:
         _roll_up(db, {**values, **rollup})
@@ -63,18 +62,17 @@ def _roll_up(db: Connection, values: dict[str, object]) -> None:
         values["hour_at"] += 1  # type: ignore[operator] # it is a time
 
 
-def _line_values(record_id: object, line_no: int, line: Line) -> Values:
-    return {
-        "record_id": record_id,
-        "line_no": line_no,
-        "sku_id": line.sku_id,
-        "token_class": line.token_class,
-        "quantity": line.quantity,
-        "price_pico": line.price_pico,
-        "amount_pico": line.amount_pico,
-        "list_price_pico": line.list_price_pico,
-        "list_amount_pico": line.list_amount_pico,
-    }
+def _line_values(record_id: object, billed: Sequence[Line]) -> dict[str, object]:
+    values: dict[str, object] = {"record_id": record_id}
+    for no, line in enumerate(billed, start=1):
+        values[f"sku_id{no}"] = line.sku_id
+        values[f"token_class{no}"] = line.token_class
+        values[f"quantity{no}"] = line.quantity
+        values[f"price_pico{no}"] = line.price_pico
+        values[f"amount_pico{no}"] = line.amount_pico
+        values[f"list_price_pico{no}"] = line.list_price_pico
+        values[f"list_amount_pico{no}"] = line.list_amount_pico
+    return values
 
 
 def next_seq(db: Connection) -> int:
@@ -150,14 +148,20 @@ SELECT :id, :request_id, 'correction', id, :reason, {_COPIED}, :now, :charge_at,
 FROM usage_record WHERE id = :corrects
 """  # noqa: S608 - our own names
 
-_ADD_LINE = """
+_LINE = """
+  (:record_id, {no}, :sku_id{no}, :token_class{no}, :quantity{no}, :price_pico{no},
+   :amount_pico{no}, :list_price_pico{no}, :list_amount_pico{no})"""
+
+# One statement, however many lines there are: at most one a class of tokens.
+_ADD_LINES = {
+    count: """
 INSERT INTO usage_line
   (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico,
    list_price_pico, list_amount_pico)
-VALUES
-  (:record_id, :line_no, :sku_id, :token_class, :quantity, :price_pico, :amount_pico,
-   :list_price_pico, :list_amount_pico)
-"""
+VALUES"""
+    + ",".join(_LINE.format(no=no) for no in range(1, count + 1))
+    for count in (1, 2, 3)
+}
 
 _CLOSE = f"""
 UPDATE usage_record SET

@@ -10,6 +10,8 @@ from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Tabl
 from gateway.store.tables.base import Big, metadata
 
 IS_OPEN = text("state = 'open'")
+HAS_SEQ = text("seq IS NOT NULL")
+CORRECTS = text("corrects IS NOT NULL")
 
 usage_record = Table(
     "usage_record",
@@ -21,7 +23,7 @@ usage_record = Table(
     Column("project_id", Text, ForeignKey("project.id")),
     Column("subject", Text),  # who called by a token instead of a key: issuer|sub
     Column("kind", Text, nullable=False, server_default="request"),
-    Column("corrects", Text, ForeignKey("usage_record.id"), index=True),
+    Column("corrects", Text, ForeignKey("usage_record.id")),
     Column("reason", Text),  # of a correction
     Column("operation", Text, nullable=False),
     Column("model_id", Text, nullable=False),
@@ -41,7 +43,7 @@ usage_record = Table(
     Column("opened_at", Big, nullable=False),
     Column("charge_at", Big, nullable=False),  # sets the period it's billed in
     Column("state", Text, nullable=False),
-    Column("seq", Big, unique=True),  # the order of closing, without gaps; NULL while open
+    Column("seq", Big),  # the order of closing, without gaps; NULL while open
     Column("host_id", Text),
     Column("attempts", Integer, nullable=False, server_default="1"),
     Column("outcome", Text),
@@ -76,6 +78,11 @@ usage_record = Table(
     ),
     Index(None, "tenant_id", "charge_at", "id"),
     Index(None, "charge_at", "id"),
+    # Partial, so that a request, which has neither when it is opened, needn't write to them.
+    Index(
+        "uq_usage_record_seq", "seq", unique=True, sqlite_where=HAS_SEQ, postgresql_where=HAS_SEQ
+    ),
+    Index("ix_usage_record_corrects", "corrects", sqlite_where=CORRECTS, postgresql_where=CORRECTS),
     Index("ix_usage_record_open", "boot_id", sqlite_where=IS_OPEN, postgresql_where=IS_OPEN),
     sqlite_strict=True,
 )
