@@ -39,10 +39,6 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
         card, source = model.get("card", ""), model.get("source", "")
         if isinstance(card, str) and isinstance(source, str):
             card_of(card, source, folder, report, f"models[{i}].card")
-    limits = data.get("limits")
-    redis = limits.get("redis") if isinstance(limits, dict) else None
-    if isinstance(redis, dict) and redis.get("url") and not find_spec("redis"):
-        report.error("limits.redis.url", f"needs a package: {how_to_install('redis')}")
     seen = data.get("observability")
     otel = seen.get("otel") if isinstance(seen, dict) else None
     if isinstance(otel, dict) and otel.get("endpoint") and not _has(OTLP):

@@ -60,6 +60,11 @@ class RedisServer:
         """For the test itself, not asynchronous."""
         return redis.Redis(unix_socket_path=str(self.socket))
 
+    def keys(self, pattern: str) -> list[bytes]:
+        with self.client() as client:
+            found: list[bytes] = client.keys(pattern)
+            return found
+
     def halt(self) -> None:
         """It answers nothing, and its connections stay."""
         assert self.process is not None

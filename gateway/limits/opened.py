@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from gateway.limits.alone import Alone
+from gateway.limits.fallback import Fallback
 from gateway.limits.gate import Gate
 from gateway.limits.limiter import Limiter
+from gateway.limits.redis_client import Address, RedisClient
+from gateway.limits.redis_limiter import RedisLimiter
 from runtime.config.limits import LimitSettings
 
 
@@ -37,10 +40,6 @@ async def _limiter(
     url, name, timeout_s = settings.redis.url, settings.redis.name, settings.redis.timeout_s
     if not url:
         return Alone(replicas)
-    # An extra, so it's loaded only by who uses it; preflight has said so if it isn't there.
-    from gateway.limits.fallback import Fallback
-    from gateway.limits.redis_limiter import RedisLimiter, connect
-
-    redis = connect(url, password, timeout_s)
+    redis = RedisClient(Address.of(url, password))
     stack.push_async_callback(redis.aclose)
     return Fallback(RedisLimiter(redis, name, timeout_s), process, replicas)

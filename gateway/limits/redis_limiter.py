@@ -2,8 +2,6 @@
 
 All keys have one hash tag, so that a cluster keeps them together: a request is counted under limits
 of its key, its tenant and its model, which must be one step. Redis' own clock is the only one.
-
-This module needs the extra `redis`: it is imported by whoever is told a URL.
 """
 
 from __future__ import annotations
@@ -13,15 +11,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
-
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from typing import cast
 
 from gateway.limits.limit import Kind, Take
 from gateway.limits.limiter import LEASE_S, Held, LimiterDown, Verdict
+from gateway.limits.redis_client import RedisClient
+from gateway.limits.resp import Fault, Word
 
 SCRIPT = (resources.files("gateway.limits") / "limiter.lua").read_text("utf-8")
 BEAT_US = 5_000_000  # who hasn't been heard of for so long isn't counted as a process any more
@@ -45,7 +40,7 @@ class RedisLimiter:
     script = SCRIPT
 
     def __init__(
-        self, redis: Redis, name: str, timeout_s: float, lease_us: int = int(LEASE_S * 1e6)
+        self, redis: RedisClient, name: str, timeout_s: float, lease_us: int = int(LEASE_S * 1e6)
     ) -> None:
         self._redis = redis
         self._sha = hashlib.sha1(self.script.encode(), usedforsecurity=False).hexdigest()
@@ -80,39 +75,30 @@ class RedisLimiter:
 
     async def _call(self, what: str, lines: Sequence[Line], lease_us: int) -> list[int]:
         keys = [self._tag + line[0] for line in lines]
-        arguments = [value for line in lines for value in line[1:]]
-        told: tuple[Any, ...] = (len(keys), *keys, what, lease_us, *arguments)
+        told: list[Word] = [len(keys), *keys, what, lease_us]
+        for line in lines:
+            told += line[1:]
         try:
             async with asyncio.timeout(self._timeout_s):
-                try:
-                    found: list[int] = await self._redis.evalsha(self._sha, *told)
-                except NoScriptError:  # it was flushed, or another one took over: nothing has run
-                    found = await self._redis.eval(self.script, *told)
-                return found
+                return await self._run(told)
         except TimeoutError:
+            self._redis.drop()  # the server may be gone, without a word
             raise LimiterDown(f"no answer within {self._timeout_s:g} s") from None
-        except (RedisError, OSError) as fault:
+        except (Fault, OSError) as fault:
             raise LimiterDown(str(fault) or type(fault).__name__) from None
+
+    async def _run(self, told: Sequence[Word]) -> list[int]:
+        try:
+            found = await self._redis.call("EVALSHA", self._sha, *told)
+        except Fault as fault:
+            if not str(fault).startswith("NOSCRIPT"):
+                raise
+            # It was flushed, or another server took over. Nothing has run.
+            found = await self._redis.call("EVAL", self.script, *told)
+        return cast(list[int], found)
 
 
 def _line(grant: str, take: Take, amount: int) -> Line:
     limit = take.limit
     kind = "lease" if limit.kind is Kind.CONCURRENT else "rate"
     return (limit.key, kind, amount, limit.most, grant)
-
-
-def connect(url: str, password: str = "", timeout_s: float = 0.25, connections: int = 64) -> Redis:
-    """A client of the server at `url`, which connects when it's needed. Raises ValueError.
-
-    Nothing is sent twice: a call that failed may have been counted.
-    """
-    pool = BlockingConnectionPool.from_url(
-        url,
-        **({"password": password} if password else {}),
-        max_connections=connections,
-        timeout=timeout_s,  # for a connection to be free
-        socket_connect_timeout=timeout_s,
-        socket_timeout=timeout_s,
-        retry=Retry(NoBackoff(), 0),
-    )
-    return Redis.from_pool(pool)

@@ -31,13 +31,14 @@ class Caller:
 
 def caller_of(principal: Principal) -> Caller:
     """Whom a principal's requests are counted for."""
-    key = principal.key_id or _name_of(principal.subject or "")
+    key = principal.key_id or _name_of(principal)
     return Caller(principal.tenant_id, principal.tenant_name, key, principal.project_id)
 
 
-def _name_of(subject: str) -> str:
-    """Stands for a subject, in whose name its issuer may write anything."""
-    return f"sub_{hashlib.sha256(subject.encode()).hexdigest()[:32]}"
+def _name_of(principal: Principal) -> str:
+    """Stands for a subject, in whose name its issuer may write anything, at one tenant."""
+    who = f"{principal.tenant_id}|{principal.subject}"
+    return f"sub_{hashlib.sha256(who.encode()).hexdigest()[:32]}"
 
 
 NOTHING = RateSettings()
