@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
 import json
-from base64 import urlsafe_b64encode
 from typing import Any
 
 import jwt
@@ -32,9 +30,11 @@ from tests.gateway.identity.signing import (
     KINDS,
     OTHER_RSA,
     P256,
+    PUBLIC_PEM,
     RSA_KEY,
     claims,
     document,
+    hmac_token,
     jwk,
     settings,
     signed,
@@ -71,14 +71,6 @@ def test_each_algorithm_that_is_listed_is_taken(algorithm: str) -> None:
         check(text, settings(algorithms=("PS256",)), keys)
 
 
-def hmac_token(secret: bytes, algorithm: str = "HS256") -> str:
-    """Signed with what everybody knows, as a library that believes `alg` would check it."""
-    signed = spelled({"alg": algorithm, "kid": "one", "typ": "JWT"}, claims()).rpartition(".")[0]
-    mac = hmac.digest(secret, signed.encode(), "sha256")
-    return f"{signed}.{urlsafe_b64encode(mac).rstrip(b'=').decode()}"
-
-
-PUBLIC_PEM = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 PUBLIC_DER = RSA_KEY.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 GOOD = token()
 OWN_KEY = {"kid": "one", "jwk": jwk(OTHER_RSA)}
