@@ -26,6 +26,7 @@ def moment_of(at_us: int) -> Moment:
     return _EPOCH + datetime.timedelta(microseconds=at_us)
 
 
+@lru_cache(maxsize=4096)
 def seconds(at_us: int) -> str:
     """Such as 2026-11-01T00:00:00Z; what is below a second is cut."""
     return f"{moment_of(at_us):%Y-%m-%dT%H:%M:%SZ}"

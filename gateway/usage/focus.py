@@ -6,7 +6,9 @@ cost, exactly. So nothing is rounded here; an invoice that rounds says so in a r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from operator import itemgetter
 
 import msgspec
 
@@ -19,12 +21,12 @@ from gateway.usage.names import Names
 def row(charge: Charge, names: Names, version: Version) -> Row:
     """A charge as a row, in the order of `columns`."""
     values = _identity(charge) | _money(charge) | _origin(names) | _custom(charge)
-    return tuple(values[name] for name in _names_of(version))
+    return _in_order(version)(values)
 
 
 @lru_cache(maxsize=2)
-def _names_of(version: Version) -> tuple[str, ...]:
-    return tuple(column.name for column in columns(version))
+def _in_order(version: Version) -> Callable[[dict[str, Value]], Row]:
+    return itemgetter(*(column.name for column in columns(version)))
 
 
 def _identity(charge: Charge) -> dict[str, Value]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.store.sql import Connection
-from gateway.usage.calendar import moment_of, month_of
+from gateway.usage.calendar import moment_of, month_start, us
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def checked_bound(db: Connection, bound: int) -> int:
 
 def bound_of(db: Connection, start_us: int, end_us: int) -> int:
     """The bound of a period: the one that it was closed with, or that of all closed by now."""
-    first, last = month_of(start_us)[0], month_of(end_us - 1)[0]
+    first, last = (us(month_start(moment_of(at))) for at in (start_us, end_us - 1))
     values = {"first": first, "last": last}
     num_closed, bound = db.execute(_CLOSED, values).fetchone()
     if num_closed and num_closed == _num_months(first, last):
