@@ -81,6 +81,7 @@ async def _complete(env: Env, call: Call, caller: Principal, read: Callable[[], 
     entry = Entry(env.ledger, opening, Meter(env.clock), errand, grant, opening_for)
     try:
         async with grant, entry, call.watched():
+            call.extra |= entry.notices
             await (_stream(env, call, entry) if ask.stream else _whole(env, call, entry))
     finally:
         call.notes |= entry.summary()
@@ -99,7 +100,8 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
                 ready += frame.data
                 tail = frame.tail or tail
             if ready:
-                call.extra |= entry.notices
+                if not call.status:
+                    call.extra |= entry.notices  # it may have fallen back meanwhile
                 await call.event(ready)
                 meter.handed_over()
                 entry.errand.count(meter.so_far())

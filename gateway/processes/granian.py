@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 from granian._granian import SocketHolder
 from granian.constants import Interfaces, SSLProtocols
-from granian.http import HTTP2Settings
+from granian.http import HTTP1Settings, HTTP2Settings
 from granian.log import LogLevels
 from granian.server import MPServer
 from granian.server.mp import WorkerProcess
@@ -38,6 +38,8 @@ from runtime.tls.listener import BACKLOG
 log = structlog.get_logger()
 
 APP = "gateway.app:from_parent"
+# Of one connection: the most that its head may be, and that waits for a client that doesn't read.
+HTTP1_BUFFER_BYTES = 64 * 1024
 TURN_S = 0.1
 GRACE_S = 30.0  # for a retired worker, after the last answer it may have
 # By default, headers may have 16 MiB, and a peer that vanished is never missed.
@@ -145,6 +147,7 @@ class Server(MPServer):
             interface=Interfaces.ASGI,
             workers=1,
             websockets=False,
+            http1_settings=HTTP1Settings(max_buffer_size=HTTP1_BUFFER_BYTES),
             log_level=LogLevels.error,
             log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
         )

@@ -9,6 +9,9 @@ from gateway.relay.deadline import Deadline
 from gateway.relay.place import Place
 from gateway.relay.transport import Broken
 
+# So much is read, written and in copies at a time; what a server sends faster waits with it.
+PIECE_BYTES = 16 * 1024
+
 
 class Answer:
     """Its bytes as they come. `place` is where they come from."""
@@ -27,7 +30,12 @@ class Answer:
         clock = asyncio.get_running_loop().time
         while chunk is not None:
             self.place.heard_at = clock()
-            yield chunk
+            if len(chunk) <= PIECE_BYTES:
+                yield chunk
+            else:
+                for at in range(0, len(chunk), PIECE_BYTES):
+                    yield chunk[at : at + PIECE_BYTES]
+            chunk = None  # nothing is held while the next is waited for
             async with Deadline(self._idle_s):
                 chunk = await anext(self._rest, None)
 

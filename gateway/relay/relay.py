@@ -49,6 +49,7 @@ class Relay:
         settings: RelaySettings,
     ) -> None:
         self.attached = attached
+        self.placement = placement
         self._sender = Sender(placement, attached, signer, salt_key, settings)
         self._settings = settings
 

@@ -14,8 +14,8 @@ from typing import cast
 from gateway.relay.http1.answer import Answer
 from gateway.relay.http1.faults import Broken
 
-BUFFER_BYTES = 64 * 1024  # read at a time
-HIGH_WATER_BYTES = 64 * 1024  # held for a reader; then no more is received until it took them
+BUFFER_BYTES = 32 * 1024  # read at a time
+HIGH_WATER_BYTES = 16 * 1024  # held for a reader; then no more is received until it took them
 
 
 class Connection(asyncio.BufferedProtocol):
