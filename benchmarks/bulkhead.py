@@ -1,6 +1,6 @@
 """Bulkhead itself under test: the whole of `bulkhead dev`, its state on the checkout's own disk.
 
-The ledger waits for the disk, so its folder must not lie in memory.
+The ledger waits for the disk, so its folder lies in memory only where that is told apart.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Served:
 
     def new_tenant(self, name: str, keys: int = 1) -> list[str]:
         """Keys of a new tenant. The gateway knows them within a second."""
-        self._command("tenants", "create", name)
-        return [self._command("keys", "create", name).strip() for _ in range(keys)]
+        self.command("tenants", "create", name)
+        return [self.command("keys", "create", name).strip() for _ in range(keys)]
 
-    def _command(self, *words: str) -> str:
+    def command(self, *words: str) -> str:
+        """What a command on its configuration and state prints. Raises ChildFailed."""
         command = [*python("gateway", *words), *self.places]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -66,17 +67,22 @@ def int4_folder(source: Path) -> Path:
 
 @contextmanager
 def bulkhead(
-    config: str, *, core: int | None = None, program: Sequence[str] = ("gateway",)
+    config: str,
+    *,
+    core: int | None = None,
+    program: Sequence[str] = ("gateway",),
+    folder: Path = SCRATCH,
 ) -> Iterator[Served]:
     """Serve what `config` (TOML) says, in a state folder of its own, until the block is left.
 
-    `program`: what stands for `bulkhead`, as a module and its first arguments.
+    `program`: what stands for `bulkhead`, as a module and its first arguments. `folder`: where its
+    own is made.
     """
-    SCRATCH.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
-        path = Path(folder) / "bulkhead.toml"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        path = Path(own) / "bulkhead.toml"
         path.write_text(config)
-        places = (f"--config={path}", f"--state={folder}/state")
+        places = (f"--config={path}", f"--state={own}/state")
         ports = (f"--port={free_port()}", f"--admin-port={free_port()}")
         command = python(*program, "dev", *places, *ports)
         with child(command, "BULKHEAD_API_KEY=", core=core) as served:
@@ -84,12 +90,12 @@ def bulkhead(
             yield Served(f"{url}/v1", served.printed("BULKHEAD_API_KEY="), served, places)
 
 
-def fsync_ms() -> float:
+def fdatasync_ms() -> float:
     """What one durable write costs on that disk: the floor under each ledger commit."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=SCRATCH) as file:
         began = time.perf_counter()
         for _ in range(FSYNCS):
             os.write(file.fileno(), b"x" * 4096)
-            os.fsync(file.fileno())
+            os.fdatasync(file.fileno())
         return (time.perf_counter() - began) / FSYNCS * 1000
