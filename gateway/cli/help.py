@@ -9,7 +9,17 @@ SECTIONS = {
     "Configure": ("init", "check", "secret", "deploy", "rollback", "deployments"),
     "Weights": ("build", "eval"),
     "Tenants and billing": (
-        *("tenants", "projects", "keys", "prices", "budgets", "ledger", "usage", "models"),
+        *(
+            "tenants",
+            "projects",
+            "keys",
+            "prices",
+            "budgets",
+            "limits",
+            "ledger",
+            "usage",
+            "models",
+        ),
     ),
     "Operate": (
         "whoami",

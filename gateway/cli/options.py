@@ -21,6 +21,7 @@ from gateway.budgets.budgets import BudgetError
 from gateway.cli import signals
 from gateway.evaluation.child import EvaluationFailed
 from gateway.identity.tenants import TenantError
+from gateway.limits.setting import LimitError
 from gateway.money.errors import MoneyError
 from gateway.processes.workers import GatewayFailed
 from gateway.root import RootSecretLost
@@ -103,6 +104,7 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     BuildFailed: Exit.FAILED,
     TenantError: Exit.FAILED,
     BudgetError: Exit.FAILED,
+    LimitError: Exit.FAILED,
     MoneyError: Exit.FAILED,
     StoreError: Exit.FAILED,
     GatewayFailed: Exit.FAILED,
