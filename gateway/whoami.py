@@ -8,7 +8,8 @@ from typing import Any
 from gateway.asgi import Call, encode
 from gateway.caller import identify
 from gateway.env import Env
-from gateway.identity.api_keys import Key, key_of
+from gateway.identity.api_keys import Key, NoSuchKey, key_of
+from gateway.identity.auth import refused
 from gateway.store.principal import Principal
 from gateway.store.reader import read_in_thread
 
@@ -20,8 +21,11 @@ async def whoami(env: Env, call: Call) -> None:
     principal = await identify(env, call, None)
     key = None
     if principal.key_id is not None:
-        async with call.watched():
-            key = await read_in_thread(env.database, partial(key_of, key_id=principal.key_id))
+        try:
+            async with call.watched():
+                key = await read_in_thread(env.database, partial(key_of, key_id=principal.key_id))
+        except NoSuchKey:  # the store was restored since the key was checked
+            raise refused("no such key any more") from None
     await call.send_json(200, encode(_answer(principal, key)))
 
 

@@ -5,6 +5,7 @@ second.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,13 +13,16 @@ import click
 from gateway.cli.accounts import as_json, when
 from gateway.cli.completing import live_keys, model_ids, project_names, tenant_names
 from gateway.cli.moments import Moment, Span
-from gateway.cli.options import Places, database, locate, table, whereabouts
+from gateway.cli.options import Places, database, locate, peek, table, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity import api_keys as rows, scopes
 from gateway.identity.keys import PEPPER_LABEL
 from gateway.root import keyring_of
 from gateway.store.connection import transaction
+from runtime.config.models import names_of
 from runtime.config.place import Place
+from runtime.config.report import did_you_mean
+from runtime.settings import ConfigError
 
 HEADING = ("ID", "NAME", "KEY", "PROJECT", "SCOPES", "CREATED", "LAST USED", "EXPIRES", "STATUS")
 
@@ -82,6 +86,7 @@ def create_key(  # noqa: PLR0913 - one argument an option
     """Add a key to TENANT. The secret is shown now and never again."""
     place = locate(places)
     terms = rows.KeyTerms(scope, models, networks, expires, project)
+    _tell_of_unknown(models, places)
     with database(place) as db:
         ours = pepper(place)
         with transaction(db):
@@ -151,6 +156,18 @@ def revoke_key(key_id: str, places: Places) -> None:
     with database(locate(places)) as db, transaction(db):
         key = rows.revoke_key(db, key_id)
     click.echo(f"Revoked {key.id} ({key.hint}).")
+
+
+def _tell_of_unknown(models: Sequence[str], places: Places) -> None:
+    """Say which models aren't configured now: they may be later."""
+    try:
+        known = {name for model in peek(places).file.models for _, name in names_of(model)}
+    except ConfigError:
+        return
+    for model in models:
+        if model not in known:
+            hint = did_you_mean(model, known, '"')
+            click.echo(f"Note: the configuration has no model {model!r} now{hint}.", err=True)
 
 
 def status(key: rows.Key, now_us: int) -> str:

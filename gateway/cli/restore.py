@@ -80,7 +80,8 @@ def losses(lost: Lost) -> list[str]:
         (lost.records, "usage record", f", billed {amounts or 'nothing'}"),
         (lost.tenants, "tenant", ", created since"),
         (lost.keys, "key", ", created since: no longer valid"),
-        (lost.revocations, "revocation", ": what was revoked works again"),
+        (lost.revocations, "revocation", ": what was ended works again"),
+        (lost.rotations, "rotation", ": the secret from before works again, and not the new one"),
     )
     return [f"{count(number, thing)}{more}" for number, thing, more in lines if number]
 

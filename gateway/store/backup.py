@@ -46,10 +46,11 @@ class Lost(Struct, frozen=True, kw_only=True):
     amounts: dict[str, int] = {}  # what they were billed, in pico-units by currency
     tenants: int = 0
     keys: int = 0
-    revocations: int = 0  # keys that are revoked, and would be live again
+    revocations: int = 0  # keys, tenants, projects: ended since, and would be live again
+    rotations: int = 0  # keys with a newer secret: it would be none, and the one before would be
 
     def __bool__(self) -> bool:
-        return bool(self.records or self.tenants or self.keys or self.revocations)
+        return bool(self.records or self.tenants or self.keys or self.revocations or self.rotations)
 
 
 def copy(source: Path, target: Path) -> None:
@@ -113,13 +114,14 @@ def lost(now: Path, then: Path) -> Lost:
         for currency, count, high, low in db.execute(_LOST_RECORDS):
             records += count
             amounts[currency] = (high or 0) * _SPLIT + (low or 0)
-        tenants, keys, revocations = db.execute(_LOST_ACCOUNTS).fetchone()
+        tenants, keys, revocations, rotations = db.execute(_LOST_ACCOUNTS).fetchone()
         return Lost(
             records=records,
             amounts={currency: amount for currency, amount in amounts.items() if amount},
             tenants=tenants,
             keys=keys,
             revocations=revocations,
+            rotations=rotations,
         )
 
     with closing(open_for_reading(now)) as db:
@@ -170,4 +172,10 @@ SELECT
   (SELECT count(*) FROM main.api_key WHERE id NOT IN (SELECT id FROM other.api_key)),
   (SELECT count(*) FROM main.api_key AS ours JOIN other.api_key AS theirs USING (id)
    WHERE ours.revoked_at IS NOT NULL AND theirs.revoked_at IS NULL)
+  + (SELECT count(*) FROM main.tenant AS ours JOIN other.tenant AS theirs USING (id)
+     WHERE ours.disabled_at IS NOT NULL AND theirs.disabled_at IS NULL)
+  + (SELECT count(*) FROM main.project AS ours JOIN other.project AS theirs USING (id)
+     WHERE ours.archived_at IS NOT NULL AND theirs.archived_at IS NULL),
+  (SELECT count(*) FROM main.api_key AS ours JOIN other.api_key AS theirs USING (id)
+   WHERE ours.revoked_at IS NULL AND ours.rotated_at > coalesce(theirs.rotated_at, 0))
 """

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.identity.projects import create_project
 from gateway.prices import Line, Terms, TokenPrices
 from gateway.record import OpenRecord, opened_values
 from gateway.store import backup
@@ -162,6 +163,9 @@ def test_lost_counts_what_is_only_here(path: Path, tmp_path: Path) -> None:
     enter(path, "ur_kept")
     close(path, "ur_kept", 7)
     enter(path, "ur_open_then")
+    with closing(open_for_writing(path)) as db:
+        add_key(db, "key_3", "tn_1", b"\x03")
+        create_project(db, "acme", "search")
     backup.copy(path, tmp_path / "then.db")
     assert not backup.lost(path, tmp_path / "then.db")
     close(path, "ur_open_then", 100)
@@ -173,9 +177,12 @@ def test_lost_counts_what_is_only_here(path: Path, tmp_path: Path) -> None:
     with closing(open_for_writing(path)) as db:
         add_tenant(db, "globex", "tn_2")
         add_key(db, "key_2", "tn_2", b"\x02")
-        db.execute("UPDATE api_key SET revoked_at = 9 WHERE id = 'key_1'")
+        db.execute("UPDATE api_key SET revoked_at = 9, rotated_at = 8 WHERE id = 'key_1'")
+        db.execute("UPDATE api_key SET rotated_at = 8 WHERE id = 'key_3'")
+        db.execute("UPDATE tenant SET disabled_at = 9 WHERE id = 'tn_1'")
+        db.execute("UPDATE project SET archived_at = 9")
     assert backup.lost(path, tmp_path / "then.db") == Lost(
-        records=3, amounts={"USD": 2_000_103}, tenants=1, keys=1, revocations=1
+        records=3, amounts={"USD": 2_000_103}, tenants=1, keys=1, revocations=3, rotations=1
     )
     assert not backup.lost(tmp_path / "then.db", path), "what is there loses nothing by more"
 

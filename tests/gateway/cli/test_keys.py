@@ -63,6 +63,14 @@ def test_a_key_is_made_listed_rotated_and_revoked() -> None:
 
 
 @pytest.mark.usefixtures("_acme")
+def test_a_model_that_there_isn_t_is_told_and_no_fault() -> None:
+    done = run("keys create acme --model ecko --model echo")
+    assert done.exit_code == 0
+    assert "has no model 'ecko' now; did you mean \"echo\"?" in done.stderr
+    assert "'echo'" not in done.stderr
+
+
+@pytest.mark.usefixtures("_acme")
 def test_tenants_and_projects_are_changed() -> None:
     assert told("tenants set acme --timezone Europe/Paris --weight 3")["weight"] == 3
     assert "Europe/Paris" in run("tenants list").stdout

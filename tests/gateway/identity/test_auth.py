@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 from structlog.testing import capture_logs
 
 from gateway.errors import StoreDown, Unauthorized
@@ -342,3 +344,22 @@ async def test_a_principal_is_still_who_it_was_until_anything_of_it_changes(door
     door.revoke(door.key)
     await door.directory.refresh_if_changed()
     assert not door.auth.is_still(found)
+
+
+@pytest.mark.parametrize(
+    "scheme", ["", "Bearer ", "Bearer bh_live_", "Bearer bh_tok_", "Bearer e."]
+)
+def test_no_header_raises_anything_but_a_refusal(tmp_path: Path, scheme: str) -> None:
+    """What arrives as bytes is latin-1 here."""
+    door = Door(tmp_path)
+    door.published.document = document(jwk(RSA_KEY))
+    door.issuers.keep([settings()], Path())
+    with asyncio.Runner() as runner:
+        runner.run(door.directory.refresh_if_changed())
+
+        @given(st.text(st.characters(max_codepoint=255), max_size=80))
+        def refused_whatever_it_is(text: str) -> None:
+            with pytest.raises(Unauthorized):
+                runner.run(door.auth.principal(scheme + text))
+
+        refused_whatever_it_is()
