@@ -164,7 +164,9 @@ class Stack:
 
     def host_stats(self) -> dict[str, Any]:
         """The engine's own counters, from the host that runs now."""
-        sockets = sorted(runtime_dir(self.state).glob("*-*.sock"), key=lambda p: p.stat().st_mtime)
+        sockets = sorted(
+            runtime_dir(self.state).glob("[0-9a-f]*-*.sock"), key=lambda p: p.stat().st_mtime
+        )
         transport = httpx.HTTPTransport(uds=str(sockets[-1]))
         with httpx.Client(transport=transport, base_url="http://host") as client:
             stats: dict[str, Any] = client.get("/stats").json()
