@@ -277,7 +277,10 @@ async def _look_again(directory: KeyDirectory, books: Iterable[PriceBook]) -> No
 async def _in_use(database: Database) -> AsyncIterator[Use | None]:
     """A share in the use of SQLite's file, which a restore asks for; a server has its own ways."""
     if isinstance(database, Postgres):
-        yield None
+        try:
+            yield None
+        finally:
+            database.close()
         return
     use = Use(database)
     await take(use)

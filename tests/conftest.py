@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from engines.build.fetch import FetchError, fetch
+from tests.postgres import Server, server
 from tests.stack import SOAK
 
 MODEL_ID = "smollm2-135m-instruct"
@@ -53,6 +54,13 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """pytest's, by a shorter name: a socket's path has 108 bytes at most, and `-n` takes some."""
     name = re.sub(r"\W", "_", request.node.name).removeprefix("test_")
     return tmp_path_factory.mktemp(name[:10])
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """One server for all tests of a process; each has a database of its own."""
+    with server() as running:
+        yield running
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ class Stack:
     options: tuple[str, ...] = ()
     program: Sequence[str] = tuple(BULKHEAD)  # what is started in place of `bulkhead`
     admin_port: int = field(default_factory=free_port)
+    environ: dict[str, str] = field(default_factory=dict)  # beside this process's
 
     @property
     def _places(self) -> list[str]:
@@ -102,6 +103,7 @@ class Stack:
                 stderr=stderr,
                 text=True,
                 cwd=REPO,
+                env=os.environ | self.environ,
             )
 
     def _read_welcome(self) -> None:
@@ -180,7 +182,12 @@ class Stack:
     def cli(self, *args: str, ok: bool = True) -> str:
         """Run a subcommand against this state folder; its stdout."""
         done = subprocess.run(
-            [*BULKHEAD, *args, *self._places], capture_output=True, text=True, cwd=REPO, check=False
+            [*BULKHEAD, *args, *self._places],
+            capture_output=True,
+            text=True,
+            cwd=REPO,
+            check=False,
+            env=os.environ | self.environ,
         )
         assert (done.returncode == 0) == ok, done.stderr
         return done.stdout if ok else done.stderr
@@ -195,11 +202,13 @@ def running(
     tls: ssl.SSLContext | Path | None = None,
     options: tuple[str, ...] = (),
     program: Sequence[str] = tuple(BULKHEAD),
+    environ: dict[str, str] | None = None,
 ) -> Iterator[Stack]:
     """A stack in `folder`, ended and all its processes with it."""
     (folder / "bulkhead.toml").write_text(config)
     stack = Stack(folder / "bulkhead.toml", folder / "state", free_port(), command)
     stack.tls, stack.options, stack.program = tls, options, program
+    stack.environ = environ or {}
     try:
         stack.start()
         yield stack

@@ -57,9 +57,7 @@ def open_for_reading(database: Database) -> Connection: ...
 def open_for_reading(database: Database) -> Connection:
     """A connection that can't write; writers never make it wait. Raises StoreUnavailable."""
     if isinstance(database, Postgres):
-        reading = session(database)
-        reading.begin_reading()
-        return reading
+        return _reading(session(database))
     return _open(database, "ro", _READ_PRAGMAS)
 
 
@@ -117,6 +115,15 @@ def has_table(db: Connection, name: str) -> bool:
 def _roll_back(db: Connection) -> None:
     with suppress(sqlite3.Error, StoreUnavailable):  # it has been, if the store is at fault
         db.execute("ROLLBACK")
+
+
+def _reading(begun: Session) -> Session:
+    try:
+        begun.begin_reading()
+    except StoreUnavailable:
+        begun.close()
+        raise
+    return begun
 
 
 def session(database: Postgres) -> Session:

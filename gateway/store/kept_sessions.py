@@ -46,5 +46,9 @@ def _begun(address: Postgres) -> Session:
         else:
             return session
     session = new_session(address)
-    session.begin_reading()
+    try:
+        session.begin_reading()
+    except StoreUnavailable:
+        session.close()
+        raise
     return session

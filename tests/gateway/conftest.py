@@ -9,14 +9,7 @@ import pytest
 
 from gateway.store.address import Database, Postgres
 from gateway.store.migrate import migrate
-from tests import postgres
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
-    """One server for all tests of a process; each has a database of its own."""
-    with postgres.server() as server:
-        yield server
+from tests.postgres import Server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -26,7 +19,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         migrate(tmp_path / "store.db")
         yield tmp_path / "store.db"
         return
-    server: postgres.Server = request.getfixturevalue("postgres_server")
+    server: Server = request.getfixturevalue("postgres_server")
     address = Postgres(server.new_database(migrated=True))
     yield address
     address.close()

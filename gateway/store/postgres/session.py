@@ -53,8 +53,12 @@ class PostgresSession:
         """Raises StoreUnavailable."""
         self._address = address
         self._plain = connect(address)
-        self._script(_LIMITS)
-        self._script(_DURABLE)
+        try:
+            self._script(_LIMITS)
+            self._script(_DURABLE)
+        except StoreUnavailable:
+            self.close()
+            raise
 
     def execute(self, sql: str, values: Values | None = None, /) -> Cursor:
         """Run a statement. Raises StoreUnavailable, or one of the store's IntegrityErrors."""
