@@ -36,33 +36,46 @@ def postgres_server() -> Iterator[postgres.Server]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def database(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Database]:
     """Where the stack keeps its records."""
     if request.param == "sqlite":
-        yield tmp_path / "state" / DATABASE
+        yield tmp_path_factory.mktemp("budgets") / "state" / DATABASE
         return
     server: postgres.Server = request.getfixturevalue("postgres_server")
-    monkeypatch.setenv("STORE_PASSWORD", unquote(postgres.PASSWORD))
     address = Postgres(server.new_database())
     yield address
     address.close()
 
 
+@pytest.fixture(scope="module")
+def stack(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One server of each kind; each test has a tenant of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder, more = tmp_path_factory.mktemp("budgets"), ""
+        if isinstance(database, Postgres):
+            patch.setenv("STORE_PASSWORD", unquote(postgres.PASSWORD))
+            more = f'[store]\nurl = "{database.url}"\npassword_secret = "STORE_PASSWORD"\n'
+        else:
+            folder = database.parent.parent
+        with running(folder, fake_config(step_s=0.005, more=more)) as stack:
+            yield stack
+
+
 @pytest.fixture
-def stack(tmp_path: Path, database: Database) -> Iterator[Stack]:
-    more = ""
-    if isinstance(database, Postgres):
-        more = f'[store]\nurl = "{database.url}"\npassword_secret = "STORE_PASSWORD"\n'
-    with running(tmp_path, fake_config(step_s=0.005, more=more)) as stack:
-        yield stack
+def tenant(stack: Stack, request: pytest.FixtureRequest) -> str:
+    """A new one, made while the server runs, whose key the stack's clients use."""
+    name = f"t{abs(hash(request.node.name))}"
+    stack.cli("tenants", "create", name)
+    stack.key = json.loads(stack.cli("keys", "create", name, "--json"))["secret"]
+    return name
 
 
-def make(stack: Stack, nano: int, *options: str) -> dict[str, Any]:
+def make(stack: Stack, tenant: str, nano: int, *options: str) -> dict[str, Any]:
     limit = f"0.{nano:09d}"
-    told = stack.cli("budgets", "create", "demo", "--limit", limit, *options, "--json")
+    told = stack.cli("budgets", "create", tenant, "--limit", limit, *options, "--json")
     found: dict[str, Any] = json.loads(told)
     return found
 
@@ -97,9 +110,11 @@ async def at_once(stack: Stack, requests: int) -> list[httpx.Response]:
         return await asyncio.gather(*asked)
 
 
-def test_200_at_once_at_a_budget_for_one_admit_one(stack: Stack, database: Database) -> None:
-    """The budget was made while the server ran, and holds the very next requests."""
-    made = make(stack, MOST + 1)
+def test_200_at_once_at_a_budget_for_one_admit_one(
+    stack: Stack, database: Database, tenant: str
+) -> None:
+    """The very first requests of a tenant that the server has never heard of."""
+    made = make(stack, tenant, MOST + 1)
     answers = asyncio.run(at_once(stack, 200))
     assert Counter(answer.status_code for answer in answers) == {200: 1, 429: 199}
     refused = next(answer for answer in answers if answer.status_code == 429)
@@ -112,8 +127,10 @@ def test_200_at_once_at_a_budget_for_one_admit_one(stack: Stack, database: Datab
     assert window(stack)["spent"] != "0"
 
 
-def test_an_answer_without_a_limit_is_cut_and_told_so(stack: Stack, database: Database) -> None:
-    make(stack, (11 + 256) * 100 + 20 * 300, "--period", "total")
+def test_an_answer_without_a_limit_is_cut_and_told_so(
+    stack: Stack, database: Database, tenant: str
+) -> None:
+    make(stack, tenant, (11 + 256) * 100 + 20 * 300, "--period", "total")
     for stream in (False, True):
         body = {**BODY, "prompt": "a" * 11, "max_tokens": None, "stream": stream}
         answer = complete(stack, **body)
@@ -126,8 +143,10 @@ def test_an_answer_without_a_limit_is_cut_and_told_so(stack: Stack, database: Da
     assert_at_rest(stack, database)
 
 
-def test_a_client_that_leaves_gives_its_hold_back(stack: Stack, database: Database) -> None:
-    make(stack, 100 * MOST)
+def test_a_client_that_leaves_gives_its_hold_back(
+    stack: Stack, database: Database, tenant: str
+) -> None:
+    make(stack, tenant, 100 * MOST)
     with (
         stack.client() as client,
         client.stream("POST", "/v1/completions", json=LONG) as answer,
@@ -139,8 +158,8 @@ def test_a_client_that_leaves_gives_its_hold_back(stack: Stack, database: Databa
     assert_at_rest(stack, database)
 
 
-def test_a_kill_leaves_no_hold(stack: Stack, database: Database) -> None:
-    make(stack, 999_999_999)
+def test_a_kill_leaves_no_hold(stack: Stack, database: Database, tenant: str) -> None:
+    make(stack, tenant, 999_999_999)
     with Load(stack, 8, streams=[True]) as load:
         load.wait_for_more(20)
         stack.kill(stack.worker_pid())
@@ -157,7 +176,7 @@ def test_an_alert_reaches_the_webhook(tmp_path: Path, monkeypatch: pytest.Monkey
         config = fake_config(more=f'[alerts]\nurl = "{url}"\nsecret = "ALERTS_KEY"\n')
         receiver.script = [status(500)]
         with running(tmp_path, config) as stack:
-            make(stack, 1, "--alerts", "100")
+            make(stack, "demo", 1, "--alerts", "100")
             assert complete(stack).status_code == 429
             eventually(lambda: len(receiver.got) == 2, "it is tried again")
             assert b"t0ken" not in receiver.got[0].body
@@ -166,23 +185,12 @@ def test_an_alert_reaches_the_webhook(tmp_path: Path, monkeypatch: pytest.Monkey
     assert first == second
 
 
-def test_the_first_requests_of_a_new_tenant_are_held_too(stack: Stack, database: Database) -> None:
-    """Made while the server runs; nothing of it is known yet."""
-    stack.cli("tenants", "create", "new")
-    limit = f"0.{MOST + 1:09d}"
-    stack.cli("budgets", "create", "new", "--limit", limit)
-    stack.key = json.loads(stack.cli("keys", "create", "new", "--json"))["secret"]
-    answers = asyncio.run(at_once(stack, 20))
-    assert Counter(answer.status_code for answer in answers) == {200: 1, 429: 19}
-    assert_at_rest(stack, database)
-
-
-def test_an_archived_budget_holds_nobody(stack: Stack) -> None:
-    made = make(stack, 1)
+def test_an_archived_budget_holds_nobody(stack: Stack, tenant: str) -> None:
+    made = make(stack, tenant, 1)
     assert complete(stack).status_code == 429
     stack.cli("budgets", "archive", made["id"])
     assert complete(stack).status_code == 200
     began = time.monotonic()
-    make(stack, 1)
+    make(stack, tenant, 1)
     while complete(stack).status_code == 200:
         assert time.monotonic() - began < 10
