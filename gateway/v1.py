@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from gateway import (
     budget_routes,
     export_routes,
+    limit_routes,
     model_routes,
     token_routes,
     usage_routes,
@@ -50,6 +51,7 @@ ROUTES: dict[str, tuple[str, Handler]] = {
     "/v1/models": ("GET", model_routes.index),
     "/v1/usage": ("GET", usage_routes.usage),
     "/v1/budgets": ("GET", budget_routes.budgets),
+    "/v1/limits": ("GET", limit_routes.limits),
     "/v1/usage/export": ("GET", export_routes.usage_export),
     "/v1/usage/export/manifest": ("GET", export_routes.manifest),
     "/v1/tokens": ("POST", token_routes.mint),

@@ -14,7 +14,7 @@ What is given back at the end, and what isn't:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway.asgi import Call
 from gateway.billing import Outcome
@@ -66,6 +66,19 @@ class Admission:
         if grant is None:
             raise _refusal(call, verdict.takes, verdict.levels)
         return grant
+
+    async def look(self, principal: Principal, models: Iterable[str]) -> list[tuple[Limit, int]]:
+        """The caller's own limits, those at these models too, each with its level.
+
+        Raises LimitsUnavailable.
+        """
+        stored = self._directory.limit_rules
+        limits = self._rules.of_caller(caller_of(principal), models, stored)
+        try:
+            verdict = await self._gate.look([Take(limit, 0) for limit in limits])
+        except LimiterDown:
+            raise LimitsUnavailable("limits can't be counted just now; try again") from None
+        return [(take.limit, at) for take, at in zip(verdict.takes, verdict.levels, strict=True)]
 
 
 async def settle(grant: Grant, end: Settlement) -> None:

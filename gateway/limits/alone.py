@@ -16,7 +16,7 @@ class Alone:
 
     def __init__(self, replicas: Callable[[], int], local: LocalLimiter | None = None) -> None:
         self._replicas = replicas
-        self._local = local or LocalLimiter()
+        self._local = LocalLimiter() if local is None else local
         self._shares: dict[str, Sequence[Take]] = {}  # what grants took, until they are settled
 
     def __contains__(self, grant: str) -> bool:
@@ -24,12 +24,15 @@ class Alone:
 
     async def reserve(self, grant: str, takes: Sequence[Take]) -> Verdict:
         """As Limiter has it."""
-        replicas = self._replicas()
-        ours = [take.share(replicas) for take in takes] if replicas > 1 else takes
+        ours = self._ours(takes)
         verdict = await self._local.reserve(grant, ours)
         if verdict.admitted:
             self._shares[grant] = ours
         return verdict
+
+    async def look(self, takes: Sequence[Take]) -> Verdict:
+        """As Limiter has it."""
+        return await self._local.look(self._ours(takes))
 
     async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
         """As Limiter has it, also for places that were only renewed here."""
@@ -42,3 +45,7 @@ class Alone:
     async def beat(self) -> bool:
         """As Limiter has it: nothing is forgotten here."""
         return False
+
+    def _ours(self, takes: Sequence[Take]) -> Sequence[Take]:
+        replicas = self._replicas()
+        return [take.share(replicas) for take in takes] if replicas > 1 else takes

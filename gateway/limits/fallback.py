@@ -61,6 +61,15 @@ class Fallback:
             raise LimiterDown(f"the {closed.scope}'s limit can't be counted")
         return await self._alone.reserve(grant, takes)
 
+    async def look(self, takes: Sequence[Take]) -> Verdict:
+        """As Limiter has it."""
+        if self.is_together:
+            try:
+                return await self._shared.look(takes)
+            except LimiterDown as fault:
+                self._fall(fault)
+        return await self._alone.look(takes)
+
     async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
         """As Limiter has it. What can't be corrected is forgotten."""
         places = [take for take in takes if take.limit.kind is Kind.CONCURRENT]

@@ -86,6 +86,10 @@ class Gate:
         grant = self._grants[id] = Grant(self, id, takes)
         return verdict, grant
 
+    async def look(self, takes: Sequence[Take]) -> Verdict:
+        """Each limit's level as it is. Raises LimiterDown."""
+        return await self._limiter.look(takes)
+
     async def settle(self, grant: Grant, used: Sequence[int]) -> None:
         """Ends a grant, for `Grant.settle`."""
         del self._grants[grant.id]

@@ -44,7 +44,7 @@ local function hold(i)
   redis.call('PEXPIRE', KEYS[i], text(math.floor(lease / 1000) + 1))
 end
 
-if what == 'reserve' then
+if what == 'reserve' or what == 'look' then
   local levels, after = {0}, {1}
   local fits = true
   for i = 1, #KEYS do
@@ -53,7 +53,7 @@ if what == 'reserve' then
     after[i + 1] = level + argument(i, 2)
     fits = fits and after[i + 1] <= tonumber(argument(i, 3))
   end
-  if not fits then
+  if not fits or what == 'look' then
     return levels
   end
   for i = 1, #KEYS do

@@ -42,6 +42,9 @@ class Limiter(Protocol):
     async def reserve(self, grant: str, takes: Sequence[Take]) -> Verdict:
         """Take all of it, or, if one of them has no room, nothing."""
 
+    async def look(self, takes: Sequence[Take]) -> Verdict:
+        """Take nothing: each limit's level as it is."""
+
     async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
         """Correct what was reserved to what was used, and free the grant's places."""
 

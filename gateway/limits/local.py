@@ -46,6 +46,11 @@ class LocalLimiter:
             self._sweep(now)
         return Verdict(True, takes, tuple(after))
 
+    async def look(self, takes: Sequence[Take]) -> Verdict:
+        """As Limiter has it."""
+        now = self._now_us()
+        return Verdict(False, takes, tuple(self._level(take, now) for take in takes))
+
     async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
         """As Limiter has it."""
         now = self._now_us()

@@ -54,6 +54,12 @@ class RedisLimiter:
         admitted, *levels = await self._call("reserve", lines, self._lease_us)
         return Verdict(bool(admitted), takes, tuple(levels))
 
+    async def look(self, takes: Sequence[Take]) -> Verdict:
+        """As Limiter has it."""
+        lines = [_line("", take, 0) for take in takes]
+        _, *levels = await self._call("look", lines, self._lease_us)
+        return Verdict(False, takes, tuple(levels))
+
     async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
         """As Limiter has it."""
         changes = zip(takes, used, strict=True)

@@ -7,7 +7,7 @@ no limit in the config, None says nothing in the store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gateway.limits.limit import Kind, Limit
@@ -65,6 +65,16 @@ class Rules:
         if found is None:
             found = self._known[caller, model] = tuple(self._limits(caller, model))
         return found
+
+    def of_caller(self, caller: Caller, models: Iterable[str], stored: StoredRules) -> list[Limit]:
+        """The caller's own: of all models, and of each of these."""
+        found = {
+            limit.key: limit
+            for model in models
+            for limit in self.limits(caller, model, stored)
+            if limit.scope != "model"
+        }
+        return list(found.values())
 
     def _limits(self, caller: Caller, model: str) -> Iterator[Limit]:
         everywhere = (

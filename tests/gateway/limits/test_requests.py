@@ -49,12 +49,8 @@ def tenant_id_of(found: Gateway) -> str:
 
 async def level(found: Gateway, kind: Kind, number: int) -> int:
     """Of acme's limit, as it is now."""
-    tenant_id = tenant_id_of(found)
-    limit = Limit(f"tenant:{tenant_id}::{kind.value}", kind, number)
-    wanted = [Take(limit, number + 1)]
-    verdict = await gate_of(found)._limiter.reserve("ask", wanted)
-    assert not verdict.admitted
-    return verdict.levels[0]
+    limit = Limit(f"tenant:{tenant_id_of(found)}::{kind.value}", kind, number)
+    return (await gate_of(found).look([Take(limit, 0)])).levels[0]
 
 
 async def test_the_one_too_many_is_429_and_touches_nothing(tmp_path: Path) -> None:
@@ -249,3 +245,24 @@ async def test_what_the_store_says_counts_at_once_and_in_place_of_the_config(
         answer = await gate.http.post(CHAT, json=STREAM)
         assert answer.headers["x-ratelimit-limit-requests"] == "2"
         assert "x-ratelimit-limit-tokens" not in answer.headers
+
+
+async def test_a_caller_is_told_its_own_limits_and_that_takes_nothing(tmp_path: Path) -> None:
+    config = (
+        limited(rpm=2, concurrent=3)
+        + "limits = { rpm = 9 }\n"
+        + f'[[tenants]]\nname = "acme"\nlimits = [{{ model = "{MODEL}", tpm = 1000 }}]\n'
+    )
+    async with gateway(tmp_path, stream_ok, config) as gate:
+        await gate.http.post(CHAT, json=STREAM)
+        for _ in range(2):
+            body = (await gate.http.get("/v1/limits")).json()
+            assert body["object"] == "list"
+            rpm, concurrent, tpm = body["data"]
+            assert (rpm["scope"], rpm["model"], rpm["kind"]) == ("tenant", None, "rpm")
+            assert (rpm["limit"], rpm["remaining"]) == (2, 1)
+            assert 1 <= rpm["reset"] <= 30
+            assert (concurrent["kind"], concurrent["remaining"]) == ("concurrent", 3)
+            assert concurrent["reset"] is None
+            assert (tpm["model"], tpm["limit"]) == (MODEL, 1000)
+            assert tpm["remaining"] >= 1000 - USAGE["total_tokens"]

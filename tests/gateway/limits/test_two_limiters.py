@@ -130,6 +130,8 @@ class Both(RuleBasedStateMachine):
     @invariant()
     def all_levels_are_the_same(self) -> None:
         """Asked by a request that wants everything, more than there ever is."""
+        looked = self.run(self.shared.look([Take(limit, 0) for limit in LIMITS]))
+        assert self.runner.run(self.local.look(looked.takes)) == looked
         wanted = [Take(limit, limit.number + 1) for limit in LIMITS]
         theirs = self.run(self.shared.reserve("ask", wanted))
         assert self.runner.run(self.local.reserve("ask", wanted)) == theirs
