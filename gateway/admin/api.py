@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from gateway.admin import filters, host_client, reads
 from gateway.admin.attached import attached_model
+from gateway.admin.exports import Exports
 from gateway.admin.guard import Guard, answer, on_bug, on_problem
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
@@ -57,6 +58,7 @@ class AdminApi:
 
     def routes(self) -> list[Route]:
         """All there are."""
+        exports = Exports(self._settings)
         return [
             Route("/admin/v1/status", self.status),
             Route("/admin/v1/hosts", self.hosts),
@@ -69,6 +71,8 @@ class AdminApi:
             Route("/admin/v1/requests", self.requests),
             Route("/admin/v1/tail", self.tail),
             Route("/admin/v1/tenants", self.tenants),
+            Route("/admin/v1/usage/export", exports.usage),
+            Route("/admin/v1/usage/export/manifest", exports.manifest),
         ]
 
     async def status(self, request: Request) -> Response:

@@ -87,6 +87,30 @@ def entry_of(name: str, size: int, sha256: str, export: Export) -> FileEntry:
     )
 
 
+class Digest:
+    """The size and SHA-256 of an export that nobody keeps."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next piece."""
+        self._sha256.update(chunk)
+        self.size += len(chunk)
+
+    @property
+    def sha256(self) -> str:
+        """In hexadecimal."""
+        return self._sha256.hexdigest()
+
+
+def manifest_of(export: Export, digest: Digest, key: Ed25519PrivateKey) -> bytes:
+    """The signed manifest of an export that was read to its end; it's called by its form alone."""
+    entry = entry_of(f"usage.{export.form.suffix}", digest.size, digest.sha256, export)
+    return sign(contents_of(export.selection, export.form, [entry]), key)
+
+
 def contents_of(selection: Selection, form: Form, entries: Sequence[FileEntry]) -> Contents:
     """What a manifest says of the files of one selection, which may differ in their tenants."""
     return Contents(

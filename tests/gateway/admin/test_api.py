@@ -27,6 +27,8 @@ ROUTES = [
     ("GET", "/admin/v1/requests"),
     ("GET", "/admin/v1/tail"),
     ("GET", "/admin/v1/tenants"),
+    ("GET", "/admin/v1/usage/export"),
+    ("GET", "/admin/v1/usage/export/manifest"),
     ("GET", "/admin/v1/nowhere"),
     ("GET", "/"),
 ]
@@ -148,6 +150,7 @@ async def test_without_a_store_what_reads_it_is_503(tmp_path: Path) -> None:
         (desk.settings.state_dir / DATABASE).unlink()
         is_problem(await http.get("/admin/v1/requests"), "store-unreachable")
         is_problem(await http.get("/admin/v1/tenants"), "store-unreachable")
+        is_problem(await http.get("/admin/v1/usage/export"), "store-unreachable")
 
 
 async def test_tenants_have_names_and_key_counts_and_no_secret(desk: Console) -> None:
