@@ -4,6 +4,9 @@ A commit costs one wait for the disk, shared by up to `MAX_BATCH` jobs. Each job
 savepoint, so one that fails takes back its own changes and nobody else's. An awaited job is durable
 when its result arrives.
 
+Jobs seldom fail, and a savepoint costs as much as a statement, so a batch is tried without them
+first. If a job fails all is rolled back and done again with them: a job may run twice.
+
 Jobs of one turn of an event loop are handed over together, at its end: waking the thread for each
 would cost more than the job, and the two would fight for the interpreter.
 """
@@ -28,6 +31,7 @@ T = TypeVar("T")
 Job = Callable[[Connection], T]
 
 MAX_BATCH = 512
+WARY = 32  # batches after one in which a job failed: the next may, too
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +78,8 @@ class Writer:
         self._lock = Lock()
         self._is_open = False
         self._thread = Thread(target=self._main, name="store-writer", daemon=True)
-        self._db: Connection | None = None  # only the thread touches it
+        self._db: Connection | None = None  # only the thread touches these two
+        self._wary = 0
 
     def start(self) -> None:
         """Start the thread; once in the life of a writer."""
@@ -151,14 +156,32 @@ class Writer:
             return
         try:
             db = self._begin()
-            for item in batch:
-                item.attempt(db)
+            if not self._went_well(db, batch):
+                for item in batch:
+                    item.attempt(db)
             commit(db)
         except Exception as error:  # noqa: BLE001 - the thread must outlive any fault
             self._disconnect()
             for item in batch:
                 item.error = StoreUnavailable(f"The database could not be written to: {error}")
                 item.error.__cause__ = error
+
+    def _went_well(self, db: Connection, batch: list[_Item]) -> bool:
+        """Run all jobs without savepoints. If one fails, all is as it was before the first."""
+        if self._wary:
+            self._wary -= 1
+            return False
+        try:
+            for item in batch:
+                item.result = item.job(db)
+        except Exception as error:
+            if is_of_the_store(error):
+                raise
+            self._wary = WARY
+            db.execute("ROLLBACK")
+            begin(db)
+            return False
+        return True
 
     def _begin(self) -> Connection:
         """Take the write lock, however long another process holds it.

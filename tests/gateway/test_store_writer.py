@@ -228,3 +228,35 @@ async def test_closing_commits_what_is_queued_and_refuses_what_comes_after(path:
     assert len(names(path)) == 2 * MAX_BATCH
     with pytest.raises(StoreUnavailable, match="not running"):
         await writer.run(adding("late"))
+
+
+async def test_a_job_that_fails_has_the_others_run_again_and_what_they_did_is_there_once(
+    writer: Writer, path: Path
+) -> None:
+    """They may run twice; only once do they count, and a while after it each has a savepoint."""
+    runs: list[str] = []
+
+    def counted(name: str) -> Job[str]:
+        def job(db: Connection) -> str:
+            runs.append(name)
+            return adding(name)(db)
+
+        return job
+
+    def bad(_: Connection) -> None:
+        raise ValueError("no")
+
+    async def batch(*jobs: Job[object]) -> list[object]:
+        gate = Gate()
+        writer.post(gate)
+        await gate.reached()
+        waiting = [asyncio.ensure_future(writer.run(job)) for job in jobs]
+        await asyncio.sleep(0)
+        gate.opened.set()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    first, fault = await batch(counted("a"), bad)
+    assert (first, type(fault), runs) == ("a", ValueError, ["a", "a"])
+    fault, second = await batch(bad, counted("b"))
+    assert (second, runs) == ("b", ["a", "a", "b"])
+    assert names(path) == ["a", "b"]
