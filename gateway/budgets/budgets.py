@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.budgets.alerts import raise_reached
 from gateway.budgets.rows import (
@@ -91,6 +91,19 @@ def create(db: Connection, plan: Plan, now_us: int) -> Account:
     return account
 
 
+def set_limit(db: Connection, budget_id: str, limit_nano: int, now_us: int) -> Account:
+    """Change a budget's limit, in force at once. Raises NoSuchBudget or InvalidBudget.
+
+    Below what was spent nothing more fits; what requests hold that run stays held.
+    """
+    check_limit(limit_nano)
+    db.execute(_SET_LIMIT, {"id": budget_id, "limit_nano": limit_nano})
+    account = show(db, budget_id, now_us)
+    if account.spent_nano:  # so its window has a row
+        raise_reached(db, replace(account, spent_nano=0), account.spent_nano, now_us)
+    return account
+
+
 def archive(db: Connection, budget_id: str, now_us: int) -> Account:
     """End a budget; ending it again changes nothing. Raises NoSuchBudget.
 
@@ -155,14 +168,19 @@ def check(plan: Plan) -> None:
     """Raises InvalidBudget with what is wrong."""
     if plan.period not in KINDS:
         raise InvalidBudget(f"{plan.period!r} is not a period: it's one of {', '.join(KINDS)}.")
-    if not 0 < plan.limit_nano <= MAX_LIMIT_NANO:
-        raise InvalidBudget("A limit is more than 0, and at most 1000000000.")
+    check_limit(plan.limit_nano)
     if len(plan.currency) != len("USD") or not (
         plan.currency.isascii() and plan.currency.isalpha() and plan.currency.isupper()
     ):
         raise InvalidBudget(f'{plan.currency!r} is not an ISO 4217 code, such as "USD".')
     if len(plan.alerts) > MAX_ALERTS or not all(1 <= p <= MAX_PERCENT for p in plan.alerts):
         raise InvalidBudget(f"Alerts are at most {MAX_ALERTS} percentages from 1 to {MAX_PERCENT}.")
+
+
+def check_limit(limit_nano: int) -> None:
+    """Raises InvalidBudget for what is no limit."""
+    if not 0 < limit_nano <= MAX_LIMIT_NANO:
+        raise InvalidBudget("A limit is more than 0, and at most 1000000000.")
 
 
 def _zone_of_scope(db: Connection, budget: Budget) -> str:
@@ -209,6 +227,8 @@ INSERT INTO budget
 VALUES (:id, :tenant_id, :scope_kind, :scope_id, :model_id, :period, :currency, :limit_nano,
   :alerts, :created_at)
 """
+
+_SET_LIMIT = "UPDATE budget SET limit_nano = :limit_nano WHERE id = :id AND archived_at IS NULL"
 
 _ARCHIVE = """
 UPDATE budget SET archived_at = (

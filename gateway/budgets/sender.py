@@ -62,6 +62,8 @@ class AlertSender:
                     await self.look(hook())
                 except StoreUnavailable:
                     continue  # it's looked at again; requests tell of it
+                except Exception:
+                    log.exception("alerts_failed")
         finally:
             await self.aclose()
 
@@ -71,7 +73,10 @@ class AlertSender:
             return
         now_us = self._clock.now_us()
         waiting = await read_in_thread(self._database, lambda db: due(db, now_us))
-        await asyncio.gather(*(self._send(hook, one) for one in waiting))
+        sent = [self._send(hook, one) for one in waiting]
+        faults = await asyncio.gather(*sent, return_exceptions=True)  # each to its end
+        for fault in filter(None, faults):
+            raise fault
 
     async def aclose(self) -> None:
         """Close what connections there are."""

@@ -15,7 +15,7 @@ from gateway.budgets.rows import Account
 from gateway.budgets.views import view
 from gateway.budgets.windows import KINDS, Kind
 from gateway.cli.accounts import as_json
-from gateway.cli.completing import live_keys, model_ids, tenant_names
+from gateway.cli.completing import budget_ids, live_keys, model_ids, tenant_names
 from gateway.cli.options import Places, database, locate, peek, table, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity.tenants import tenant_id_of
@@ -134,7 +134,7 @@ def list_budgets(tenant: str | None, archived: bool, places: Places, as_json: bo
 
 
 @budgets.command("show")
-@click.argument("budget_id")
+@click.argument("budget_id", shell_complete=budget_ids)
 @whereabouts
 @as_json
 def show_budget(budget_id: str, places: Places, as_json: bool) -> None:
@@ -155,8 +155,19 @@ def show_budget(budget_id: str, places: Places, as_json: bool) -> None:
         click.echo(f"{percent} % were reached {moment(at)}; {outcome}.")
 
 
+@budgets.command("set")
+@click.argument("budget_id", shell_complete=budget_ids)
+@click.option("--limit", type=Money(), required=True, help='Such as "100" or "12.50".')
+@whereabouts
+def set_budget(budget_id: str, limit: int, places: Places) -> None:
+    """Change a budget's limit, in force at once. What was spent stays spent."""
+    with database(locate(places)) as db, transaction(db):
+        account = rows.set_limit(db, budget_id, limit, SYSTEM_CLOCK.now_us())
+    click.echo(f"{account.budget.id}: {told(account)}.")
+
+
 @budgets.command("archive")
-@click.argument("budget_id")
+@click.argument("budget_id", shell_complete=budget_ids)
 @whereabouts
 def archive_budget(budget_id: str, places: Places) -> None:
     """End a budget, at once and for good. What was spent stays on record."""

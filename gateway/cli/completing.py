@@ -67,6 +67,16 @@ def live_keys(context: click.Context) -> Found:
 
 
 @completer
+def budget_ids(context: click.Context) -> Found:
+    """Budgets that are in force, by id."""
+    query = "SELECT id, period, currency FROM budget WHERE archived_at IS NULL ORDER BY id"
+    for budget_id, period, currency in read(
+        _database(context), lambda db: db.execute(query).fetchall()
+    ):
+        yield budget_id, f"{period}, {currency}"
+
+
+@completer
 def model_ids(context: click.Context) -> Found:
     """The models of the configuration."""
     return _models(context)

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.billing import Outcome
 from gateway.budgets.bounds import LEAST_OUTPUT, Bound
-from gateway.budgets.budgets import archive
+from gateway.budgets.budgets import archive, set_limit
 from gateway.budgets.holds import OtherCurrency, OverBudget
 from gateway.ledger import Ledger
 from gateway.prices import Terms, TokenPrices, Usage
@@ -307,6 +307,47 @@ async def test_a_budget_that_was_archived_holds_nobody(
     await ledger.settle(later, used(4))
     assert windows(path) == [(1000, 3, 0)]
     assert_agrees(path)
+
+
+async def test_a_limit_may_be_changed_while_requests_run(ledger: Ledger, path: Database) -> None:
+    account = make(path, limit_nano=HOLD)
+    runs = await ledger.open(opening())
+
+    def change(limit_nano: int) -> None:
+        with closing(open_for_writing(path)) as db, transaction(db):
+            set_limit(db, account.budget.id, limit_nano, 5)
+
+    change(2 * HOLD)
+    await ledger.settle(await ledger.open(opening()), used(1))
+    change(1)  # less than what is held: that stays, and nothing more fits
+    with pytest.raises(OverBudget):
+        await ledger.open(opening())
+    await ledger.settle(runs, used(HOLD))
+    assert windows(path) == [(0, HOLD + 1, 0)]
+    assert_agrees(path)
+
+
+async def test_a_projects_budget_is_its_keys(ledger: Ledger, path: Database) -> None:
+    with closing(open_for_writing(path)) as db, transaction(db):
+        db.execute(
+            "INSERT INTO project (id, tenant_id, name, created_at) VALUES ('pr_1','tn_1','p',0)"
+        )
+    make(path, scope_kind="project", scope_id="pr_1", limit_nano=HOLD)
+    await ledger.open(opening())
+    await ledger.open(opening(project_id="pr_1"))
+    with pytest.raises(OverBudget):
+        await ledger.open(opening(project_id="pr_1"))
+    assert windows(path) == [(0, 0, HOLD)]
+
+
+async def test_a_tokens_caller_has_no_key_but_its_tenants_budget(
+    ledger: Ledger, path: Database
+) -> None:
+    make(path, limit_nano=HOLD)
+    token = {"api_key_id": None, "subject": "https://id.example|ann"}
+    await ledger.open(opening(**token))
+    with pytest.raises(OverBudget):
+        await ledger.open(opening(**token))
 
 
 async def test_a_bound_beyond_64_bits_is_refused(ledger: Ledger, path: Database) -> None:

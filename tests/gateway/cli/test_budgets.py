@@ -45,6 +45,20 @@ def test_a_budget_is_made_listed_shown_and_archived() -> None:
     assert told("budgets list --all")[0]["archived_at"] is not None
 
 
+def test_a_limit_is_changed() -> None:
+    made = told("budgets create acme --limit 12.50")
+    assert "20 USD monthly" in run(f"budgets set {made['id']} --limit 20").stdout
+    assert told(f"budgets show {made['id']}")["limit"] == "20"
+
+
+def test_a_budget_of_a_project() -> None:
+    assert run("projects create acme web").exit_code == 0
+    by_name = told("budgets create acme --limit 1 --project web")
+    by_id = told(f"budgets create acme --limit 1 --project {by_name['scope']['id']}")
+    assert by_name["scope"] == by_id["scope"]
+    assert by_name["scope"]["kind"] == "project"
+
+
 def test_a_budget_of_a_key() -> None:
     key = told("keys create acme")
     made = told(f"budgets create acme --limit 1 --key {key['id']} --alerts 90,10")
@@ -69,6 +83,8 @@ def test_a_budget_of_a_key() -> None:
         ("create acme --limit 1 --alerts half", 2, "list of percentages"),
         ("show bg_x", 1, "no budget"),
         ("archive bg_x", 1, "no budget"),
+        ("set bg_x --limit 1", 1, "no budget"),
+        ("set bg_x --limit 0", 1, "more than 0"),
     ],
 )
 def test_what_is_wrong_is_told(words: str, code: int, reason: str) -> None:
