@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from gateway.limits.alone import Alone
-from gateway.limits.limit import Kind, Take
+from gateway.limits.limit import Take
 from gateway.limits.limiter import Held, LimiterDown, Verdict
 from gateway.limits.local import LocalLimiter
 from gateway.limits.redis_limiter import RedisLimiter
@@ -72,7 +72,7 @@ class Fallback:
 
     async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
         """As Limiter has it. What can't be corrected is forgotten."""
-        places = [take for take in takes if take.limit.kind is Kind.CONCURRENT]
+        places = [take for take in takes if take.limit.is_place]
         freed = [0] * len(places)
         was_alone = grant in self._alone
         if was_alone:

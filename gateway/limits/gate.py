@@ -50,7 +50,7 @@ class Grant:
     def held(self) -> list[Held]:
         """Its places among those that run at once."""
         takes = self.takes
-        return [Held(self.id, take) for take in takes if take.limit.kind is Kind.CONCURRENT]
+        return [Held(self.id, take) for take in takes if take.limit.is_place]
 
 
 def _used(take: Take, requests: int, tokens: int | None) -> int:

@@ -9,7 +9,7 @@ to know, and it needs no division: that is done here, in integers of any size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 MINUTE_US = 60_000_000
@@ -27,7 +27,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many a minute, or at once. `key` says of whom, `scope` as a client is told it."""
+    """So many a minute, or at once. `key` says of whom, `scope` as a client is told it.
+
+    `burst` is the most that may come at once after silence. A request may need a minute's tokens,
+    so that is what a bucket of tokens holds. Requests are one each: theirs is ten seconds' worth,
+    so that no minute has many more than the limit. `most` is the level that isn't passed.
+    """
 
     key: str
     kind: Kind
@@ -35,56 +40,57 @@ class Limit:
     scope: str = "key"  # "key", "project", "tenant" or "model"
     model: str = ""  # "": all of them together
     fails_closed: bool = False  # without its shared count nothing is admitted
+    is_place: bool = field(init=False, compare=False)
+    burst: int = field(init=False, compare=False)
+    most: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        burst = most = self.number
+        if self.kind is Kind.REQUESTS:
+            burst = min(self.number, max(BURST_LEAST, self.number // 6))
+            most = burst * -(-MINUTE_US // self.number)
+        elif self.kind is Kind.TOKENS:
+            most = MINUTE_US
+        object.__setattr__(self, "is_place", self.kind is Kind.CONCURRENT)
+        object.__setattr__(self, "burst", burst)
+        object.__setattr__(self, "most", most)
 
     def cost(self, amount: int) -> int:
         """Of so many: microseconds of this limit's time, rounded up, or places."""
-        if self.kind is Kind.CONCURRENT:
-            return amount
-        return -(-amount * MINUTE_US // self.number)
-
-    @property
-    def burst(self) -> int:
-        """The most that may come at once after silence.
-
-        A request may need a minute's tokens, so that is what a bucket of tokens holds. Requests are
-        one each: theirs is ten seconds' worth, so that no minute has many more than the limit.
-        """
-        if self.kind is not Kind.REQUESTS:
-            return self.number
-        return min(self.number, max(BURST_LEAST, self.number // 6))
-
-    @property
-    def most(self) -> int:
-        """The level that isn't passed."""
-        if self.kind is Kind.REQUESTS:
-            return self.burst * self.cost(1)
-        return self.cost(self.number)
+        return amount if self.is_place else -(-amount * MINUTE_US // self.number)
 
     def left(self, level: int) -> int:
         """How many may still come at this level."""
         room = max(self.most - level, 0)
-        if self.kind is Kind.CONCURRENT:
-            return room
-        if self.kind is Kind.REQUESTS:
-            return room // self.cost(1)
-        return room * self.number // MINUTE_US
+        if self.kind is Kind.TOKENS:
+            return room * self.number // MINUTE_US
+        return room if self.is_place else room // self.cost(1)
 
     def share(self, replicas: int) -> Limit:
         """What each of so many processes may let in by itself: one at least."""
         return replace(self, number=max(self.number // replicas, 1))
 
 
-@dataclass(frozen=True, slots=True)
 class Take:
-    """What one request wants of one limit."""
+    """What one request wants of one limit, and its cost."""
 
-    limit: Limit
-    amount: int
+    __slots__ = ("amount", "cost", "limit")
 
-    @property
-    def cost(self) -> int:
-        """As `Limit.cost`."""
-        return self.limit.cost(self.amount)
+    def __init__(self, limit: Limit, amount: int) -> None:
+        self.limit = limit
+        self.amount = amount
+        self.cost = limit.cost(amount)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Take):
+            return NotImplemented
+        return (self.limit, self.amount) == (other.limit, other.amount)
+
+    def __hash__(self) -> int:
+        return hash((self.limit, self.amount))
+
+    def __repr__(self) -> str:
+        return f"Take({self.limit!r}, {self.amount})"
 
     @property
     def can_ever_be(self) -> bool:
@@ -93,7 +99,7 @@ class Take:
 
     def change(self, used: int) -> int:
         """From what was reserved to what was used: negative is given back."""
-        return self.limit.cost(used) - self.cost
+        return 0 if used == self.amount else self.limit.cost(used) - self.cost
 
     def share(self, replicas: int) -> Take:
         """Of a process's share. Who wants more than all of it takes all, and owes the rest."""
@@ -107,7 +113,7 @@ def wait_us(take: Take, level: int) -> int:
     Nobody knows when a place gets free: 1.
     """
     over = level + take.cost - take.limit.most
-    return min(over, 1) if take.limit.kind is Kind.CONCURRENT else over
+    return min(over, 1) if take.limit.is_place else over
 
 
 def changed(level: int, change: int) -> int:

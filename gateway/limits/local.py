@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from gateway.limits.limit import Kind, Take, changed
+from gateway.limits.limit import Limit, Take, changed
 from gateway.limits.limiter import LEASE_S, Held, Verdict
 
 SWEEP_LEAST = 1024
@@ -33,12 +33,14 @@ class LocalLimiter:
     async def reserve(self, grant: str, takes: Sequence[Take]) -> Verdict:
         """As Limiter has it."""
         now = self._now_us()
-        levels = [self._level(take, now) for take in takes]
-        after = [level + take.cost for level, take in zip(levels, takes, strict=True)]
-        if any(level > take.limit.most for level, take in zip(after, takes, strict=True)):
-            return Verdict(False, takes, tuple(levels))
+        levels = tuple([self._level(take.limit, now) for take in takes])
+        after = []
+        for take, level in zip(takes, levels, strict=True):
+            after.append(level + take.cost)
+            if after[-1] > take.limit.most:
+                return Verdict(False, takes, levels)
         for take, level in zip(takes, after, strict=True):
-            if take.limit.kind is Kind.CONCURRENT:
+            if take.limit.is_place:
                 self._hold(take.limit.key, grant, now)
             else:
                 self._full_at[take.limit.key] = now + level
@@ -49,15 +51,15 @@ class LocalLimiter:
     async def look(self, takes: Sequence[Take]) -> Verdict:
         """As Limiter has it."""
         now = self._now_us()
-        return Verdict(False, takes, tuple(self._level(take, now) for take in takes))
+        return Verdict(False, takes, tuple(self._level(take.limit, now) for take in takes))
 
     async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
         """As Limiter has it."""
         now = self._now_us()
         for take, amount in zip(takes, used, strict=True):
-            if take.limit.kind is Kind.CONCURRENT:
+            if take.limit.is_place:
                 self._free(take.limit.key, grant)
-            elif level := changed(self._level(take, now), take.change(amount)):
+            elif level := changed(self._level(take.limit, now), take.change(amount)):
                 self._full_at[take.limit.key] = now + level
             else:
                 self._full_at.pop(take.limit.key, None)
@@ -77,14 +79,14 @@ class LocalLimiter:
         self._sweep(self._now_us())
         return len(self._full_at) + len(self._leases)
 
-    def _level(self, take: Take, now: int) -> int:
-        key = take.limit.key
-        if take.limit.kind is not Kind.CONCURRENT:
-            return max(self._full_at.get(key, now) - now, 0)
-        leases = self._leases.get(key)
+    def _level(self, limit: Limit, now: int) -> int:
+        if not limit.is_place:
+            full_at = self._full_at.get(limit.key, now)
+            return full_at - now if full_at > now else 0
+        leases = self._leases.get(limit.key)
         if leases is None:
             return 0
-        self._expire(key, leases, now)
+        self._expire(limit.key, leases, now)
         return len(leases)
 
     def _hold(self, key: str, grant: str, now: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import cast
 
-from gateway.limits.limit import Kind, Take
+from gateway.limits.limit import Take
 from gateway.limits.limiter import LEASE_S, Held, LimiterDown, Verdict
 from gateway.limits.redis_client import RedisClient
 from gateway.limits.resp import Fault, Word
@@ -106,5 +106,5 @@ class RedisLimiter:
 
 def _line(grant: str, take: Take, amount: int) -> Line:
     limit = take.limit
-    kind = "lease" if limit.kind is Kind.CONCURRENT else "rate"
+    kind = "lease" if limit.is_place else "rate"
     return (limit.key, kind, amount, limit.most, grant)
