@@ -48,7 +48,9 @@ class Form:
         """How a file of it is called at the end."""
         if not self.is_focus:
             return self.format
-        return f"focus-{self.focus_version}.{'csv' if self.format == 'focus' else 'parquet'}"
+        rows = "-requests" if self.granularity == "request" else ""
+        kind = "csv" if self.format == "focus" else "parquet"
+        return f"focus-{self.focus_version}{rows}.{kind}"
 
 
 class Export:

@@ -58,10 +58,11 @@ def write(folder: Path, database: Database, order: Order, key: Ed25519PrivateKey
     whole, and the next run writes the same again.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    manifest = folder / f"usage-{order.title}.manifest.json"
+    name = f"usage-{'' if order.together else 'tenants-'}{order.title}"
+    manifest, note = folder / f"{name}.manifest.json", folder / f".{name}.bound"
     if manifest.exists():
+        note.unlink(missing_ok=True)
         return []
-    note = folder / f".usage-{order.title}.bound"
     selection = _selection(order, database, note)
     entries = []
     for name, tenant_id in _tenants(order, database):

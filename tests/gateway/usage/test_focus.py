@@ -22,6 +22,29 @@ from gateway.usage.selection import Selection
 from tests.gateway.usage.history import DECEMBER, FORMULA, NAMES, NOVEMBER, OCTOBER, fill
 
 EVER = 2**62
+MANDATORY_12 = {
+    "BilledCost",
+    "BillingAccountId",
+    "BillingAccountName",
+    "BillingCurrency",
+    "BillingPeriodEnd",
+    "BillingPeriodStart",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargePeriodEnd",
+    "ChargePeriodStart",
+    "ContractedCost",
+    "EffectiveCost",
+    "InvoiceIssuerName",
+    "ListCost",
+    "PricingQuantity",
+    "PricingUnit",
+    "ProviderName",
+    "PublisherName",
+    "ServiceCategory",
+    "ServiceName",
+}
 Row = dict[str, str]
 
 
@@ -214,6 +237,19 @@ def test_projects_are_sub_accounts(path: Path) -> None:
 def test_what_looks_like_a_formula_is_not_altered(path: Path) -> None:
     rows = rows_of(exported(path, granularity="request"))
     assert any(row["x_RequestId"].startswith(FORMULA) for row in rows)
+
+
+def test_what_1_2_must_have_is_there_and_a_tool_knows_it_by_that(
+    path: Path, tmp_path: Path
+) -> None:
+    rows = rows_of(exported(path, "1.2"))
+    assert set(rows[0]) >= MANDATORY_12
+    assert all(row[name] for row in rows for name in MANDATORY_12 - {"ChargeClass"})
+    file = tmp_path / "focus.csv"
+    file.write_bytes(exported(path, "1.2"))
+    command = [sys.executable, "-m", "focus_data_toolkit", "detect", str(file)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert "1.2" in said.stdout
 
 
 def test_the_columns_are_in_order_and_once(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from gateway.store.connection import open_for_writing, transaction
 from gateway.store.migrate import migrate
 from gateway.usage import files
 from gateway.usage.calendar import moment_of
-from gateway.usage.export import Form
+from gateway.usage.export import FORMATS, GRANULARITIES, VERSIONS, Form
 from gateway.usage.manifest import BadManifest, public_key, signing_key, verify
 from runtime.keyring import Keyring
 from tests.gateway.usage.history import (
@@ -28,7 +29,7 @@ from tests.gateway.usage.history import (
 KEY = signing_key(Keyring(b"r" * 32))
 PUBLIC = public_key(KEY)
 ORDER = files.Order(moment_of(OCTOBER), moment_of(NOVEMBER), Form("focus"), NAMES)
-MANIFEST = "usage-20261001T0000Z-20261101T0000Z.focus-1.2.csv.manifest.json"
+MANIFEST = "usage-tenants-20261001T0000Z-20261101T0000Z.focus-1.2.csv.manifest.json"
 FILE = "usage-name of tn_1-20261001T0000Z-20261101T0000Z.focus-1.2.csv"
 
 
@@ -137,6 +138,23 @@ def test_a_run_after_one_that_failed_writes_the_same(
         later.requests(20, NOVEMBER)
     assert len(files.write(failed, path, order, KEY)) == 2
     assert contents(failed) == contents(whole)
+
+
+def test_orders_that_differ_have_files_that_differ(path: Path, tmp_path: Path) -> None:
+    forms = [
+        Form(format, version, granularity)
+        for format, version, granularity in product(FORMATS, VERSIONS, GRANULARITIES)
+        if format in ("focus", "parquet") or (version, granularity) == ("1.2", "hour")
+    ]
+    period, out = (moment_of(OCTOBER), moment_of(NOVEMBER)), tmp_path / "out"
+    written = [
+        file
+        for form, together in product(forms, (True, False))
+        for file in files.write(out, path, files.Order(*period, form, NAMES, together), KEY)
+    ]
+    assert len(written) == len(set(written)) == len(forms) * 3
+    assert len(list(out.glob("*.manifest.json"))) == len(forms) * 2
+    assert not list(out.glob(".*"))
 
 
 def test_all_tenants_in_one_file(path: Path, tmp_path: Path) -> None:
