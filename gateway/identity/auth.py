@@ -74,10 +74,10 @@ class Authenticator:
         return found
 
     def is_still(self, principal: Principal) -> bool:
-        """Whether a key's principal is who it was a moment ago; False says nothing."""
-        now_us = self._clock.now_us()
+        """Whether a principal is who it was a moment ago; False says nothing."""
+        now_us, base = self._clock.now_us(), principal.base or principal
         return (
-            self._directory.by_secret(principal.secret) is principal
+            self._directory.now(base) is base
             and not self._directory.is_blind(now_us)
             and (principal.expires_at is None or now_us < principal.expires_at)
         )
@@ -141,6 +141,7 @@ class Authenticator:
             subject=verified.subject,
             scopes=verified.scopes,
             expires_at=verified.expires_at * US,
+            base=tenant,
         )
 
     def _must_see(self) -> None:

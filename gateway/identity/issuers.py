@@ -13,7 +13,6 @@ from pathlib import Path
 
 from gateway.clock import Clock
 from gateway.identity.claims import (
-    Envelope,
     TokenRefused,
     UnknownKey,
     Verified,
@@ -41,17 +40,17 @@ class Issuer:
         self._good: OrderedDict[bytes, Verified] = OrderedDict()
         self._good_by: KeySet | None = None
 
-    async def verified(self, token: str, envelope: Envelope) -> Verified:
+    async def verified(self, token: str, digest: bytes) -> Verified:
         """Whom a token speaks for. Raises TokenRefused or KeysUnavailable."""
         keys = await self._source.keys()
         if keys is not self._good_by:
             self._good.clear()
             self._good_by = keys
-        digest = hashlib.sha256(token.encode()).digest()
         now_s = self._clock.now_us() / US
         found = self._good.get(digest)
         if found is not None and now_s < found.expires_at:
             return found
+        envelope = envelope_of(token)
         try:
             found = verify(token, envelope, keys, self.settings, now_s)
         except UnknownKey:
@@ -76,11 +75,13 @@ class Issuers:
         self._clock = clock
         self._fetch_of = fetch_of
         self._by_name: dict[str, Issuer] = {}
+        self._by_token: OrderedDict[bytes, Issuer] = OrderedDict()  # of tokens that were good
         self._folder = Path()
 
     def keep(self, settings: Iterable[IssuerSettings], folder: Path) -> None:
         """Believe these, and nobody else. Relative paths start at `folder`."""
         before, self._by_name = self._by_name, {}
+        self._by_token.clear()
         for each in settings:
             known = before.get(each.issuer)
             if known is None or known.settings != each or folder != self._folder:
@@ -92,8 +93,12 @@ class Issuers:
         """Whom a token speaks for. Raises TokenRefused or KeysUnavailable."""
         if not self._by_name:
             raise TokenRefused("no issuer is configured")
-        envelope = envelope_of(token)
-        issuer = self._by_name.get(envelope.issuer)
+        digest = hashlib.sha256(token.encode()).digest()
+        issuer = self._by_token.get(digest) or self._by_name.get(envelope_of(token).issuer)
         if issuer is None:
             raise TokenRefused("iss is no issuer of ours")
-        return await issuer.verified(token, envelope)
+        found = await issuer.verified(token, digest)
+        self._by_token[digest] = issuer
+        if len(self._by_token) > MAX_KEPT:
+            self._by_token.popitem(last=False)
+        return found

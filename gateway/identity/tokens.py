@@ -63,6 +63,7 @@ def narrowed(key: Principal, grant: Grant) -> Principal:
         expires_at=expires_at if key.expires_at is None else min(expires_at, key.expires_at),
         origin=grant.origin,
         token_id=grant.id,
+        base=key,
     )
 
 

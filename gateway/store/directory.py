@@ -69,6 +69,12 @@ class KeyDirectory:
         """The live tenant of this name, by none of its keys."""
         return self._callers.by_tenant.get(name)
 
+    def now(self, principal: Principal) -> Principal | None:
+        """A principal of this directory's as it is now: the same object while nothing changes."""
+        if principal.key_id is None:
+            return self._callers.by_tenant.get(principal.tenant_name)
+        return self._callers.by_secret.get(principal.secret)
+
     def is_blind(self, now_us: int) -> bool:
         """Whether what is in memory is too old to be trusted; microseconds UTC."""
         return self._seen_at_us is None or now_us - self._seen_at_us > BLIND_AFTER_US

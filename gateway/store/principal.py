@@ -31,6 +31,7 @@ class Principal:
     token_id: str | None = None  # of a minted token
     weight: int = 1  # the tenant's share where several wait
     timezone: str = "UTC"  # the tenant's, for the windows of its budgets
+    base: Principal | None = field(default=None, compare=False, repr=False)  # whose token it is
     secret: bytes = field(default=b"", compare=False, repr=False)  # names the secret; tells nothing
 
 

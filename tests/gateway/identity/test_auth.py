@@ -340,10 +340,22 @@ async def test_a_principal_is_still_who_it_was_until_anything_of_it_changes(door
     assert not door.auth.is_still(found)
     found = await door.auth.principal(f"Bearer {door.secret}")
     token = await door.auth.principal(f"Bearer {await minted(door, door.secret)}")
-    assert not door.auth.is_still(token)  # it is asked in full
+    door.published.document = document(jwk(RSA_KEY))
+    door.issuers.keep([settings()], Path())
+    with_issuer = signing.token(signing.claims(exp=NOON_S + 300))
+    foreign = await door.auth.principal(f"Bearer {with_issuer}")
+    assert all(map(door.auth.is_still, (found, token, foreign)))
     door.revoke(door.key)
     await door.directory.refresh_if_changed()
-    assert not door.auth.is_still(found)
+    assert not any(map(door.auth.is_still, (found, token)))
+    foreign = await door.auth.principal(f"Bearer {with_issuer}")
+    assert door.auth.is_still(foreign)
+    await door.pass_s(300)
+    assert not door.auth.is_still(foreign)
+    with door.store() as db:
+        disable_tenant(db, "acme")
+    await door.directory.refresh_if_changed()
+    assert not door.auth.is_still(foreign)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,7 @@ NEEDS = {
     f"/v1/models/{MODEL}/schema": scopes.MODELS_READ,
     f"/v1/models/{MODEL}/prices": scopes.MODELS_READ,
     "/v1/budgets": scopes.USAGE_READ,
+    "/v1/limits": scopes.USAGE_READ,
     "/v1/usage": scopes.USAGE_READ,
     "/v1/usage/export": scopes.USAGE_READ,
     "/v1/usage/export/manifest": scopes.USAGE_READ,
