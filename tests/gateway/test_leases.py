@@ -74,9 +74,11 @@ class Replica:
 async def pair(database: Database, tmp_path: Path) -> AsyncIterator[tuple[Replica, Replica, Time]]:
     fill(database)
     time = Time()
-    async with _running(database, tmp_path, "boot_1", time) as one:
-        async with _running(database, tmp_path, "boot_2", time) as other:
-            yield one, other, time
+    async with (
+        _running(database, tmp_path, "boot_1", time) as one,
+        _running(database, tmp_path, "boot_2", time) as other,
+    ):
+        yield one, other, time
 
 
 @asynccontextmanager
@@ -148,7 +150,5 @@ async def test_one_that_was_killed_on_the_same_machine_is_known_at_once(
     assert one.boots.has_died("boot_2")
     assert await one.reap() == 1
     assert row(one.database, left.id)["state"] == "orphaned"
-    leases = read(
-        one.database, lambda db: db.execute("SELECT boot_id FROM gateway_boot").fetchall()
-    )
-    assert leases == [("boot_1",)]
+    boots = "SELECT boot_id FROM gateway_boot"
+    assert read(one.database, lambda db: db.execute(boots).fetchall()) == [("boot_1",)]

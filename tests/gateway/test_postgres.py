@@ -13,6 +13,7 @@ import pytest
 
 from gateway.store.address import Postgres
 from gateway.store.connection import (
+    begin,
     directory_version,
     has_table,
     open_for_reading,
@@ -74,7 +75,7 @@ def test_the_password_is_shown_nowhere(store: Postgres) -> None:
     assert "canary" not in str(told.value)
     assert PASSWORD not in str(told.value)
     other = Postgres("postgresql://u:canary-1@127.0.0.1:1/db?connect_timeout=2")
-    with pytest.raises(StoreUnavailable, match="postgresql://u@127.0.0.1:1/db can't") as told:
+    with pytest.raises(StoreUnavailable, match=r"postgresql://u@127\.0\.0\.1:1/db can't") as told:
         open_for_reading(other)
     assert "canary" not in str(told.value)
 
@@ -196,7 +197,8 @@ def test_what_was_restored_is_another_directory(store: Postgres, postgres_server
     """The same count, and other tables: the keys are read again."""
     other = Postgres(postgres_server.new_database())
     migrate(other)
-    assert read(store, directory_version) != read(other, directory_version)
+    with closing(other):
+        assert read(store, directory_version) != read(other, directory_version)
 
 
 async def test_the_writer_connects_again_after_its_session_was_ended(
@@ -234,10 +236,11 @@ def test_one_that_stands_still_inside_a_transaction_holds_up_nobody_for_long(
 ) -> None:
     monkeypatch.setattr(session, "_LIMITS", "SET idle_in_transaction_session_timeout = '300ms'")
     with closing(open_for_writing(store)) as still, closing(open_for_writing(store)) as other:
-        with pytest.raises(StoreUnavailable), transaction(still):
-            add_tenant(still)
-            with transaction(other):  # waits until the server has ended the first
-                add_tenant(other, "globex", "tn_2")
+        begin(still)
+        add_tenant(still)
+        with transaction(other):  # waits until the server has ended the first
+            add_tenant(other, "globex", "tn_2")
+        with pytest.raises(StoreUnavailable):
             add_key(still)
     assert read(store, lambda db: db.execute("SELECT id FROM tenant").fetchall()) == [("tn_2",)]
 

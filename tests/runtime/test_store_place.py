@@ -26,9 +26,11 @@ def faults(folder: Path, text: str, environ: dict[str, str] | None = None) -> li
     try:
         settings.load(written(folder, text), folder / "state", environ=environ or {})
     except ConfigError as told:
-        assert "canary" not in str(told)
-        return [f"{fault.path}: {fault.message}" for fault in told.report.errors]
-    return []
+        shown, errors = str(told), told.report.errors
+    else:
+        return []
+    assert "canary" not in shown
+    return [f"{fault.path}: {fault.message}" for fault in errors]
 
 
 @pytest.mark.parametrize(
