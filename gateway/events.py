@@ -10,6 +10,7 @@ import asyncio
 import datetime
 import os
 import socket
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any, Literal
@@ -23,21 +24,24 @@ from gateway.ledger import CLIENT_CLOSED_REQUEST
 Result = Literal["ok", "error", "canceled"]
 
 MAX_KEPT = 1000  # events; the kernel itself holds as few as ten
+LOOK_EVERY_S = 0.05  # for somebody who listens: a call to the system for each request would add up
 
 
 class EventSender:
     """A worker's end of `events.sock`. Belongs to one event loop."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, look_every_s: float = LOOK_EVERY_S) -> None:
         self._path = str(path)
         self._clock = clock
         self._sock: socket.socket | None = None
         self._kept: deque[bytes] = deque()
         self._dropped = 0  # since it was last told
+        self._look_every_s = look_every_s
+        self._look_at = 0.0
 
     def send(self, fields: dict[str, Any]) -> None:
         """Tell of a request that has ended, if anybody listens. Never blocks, never raises."""
-        if self._sock is None and not self._connect():
+        if self._sock is None and not self._found():
             return
         if len(self._kept) == MAX_KEPT:
             self._dropped += 1
@@ -50,6 +54,14 @@ class EventSender:
         """Let go of the socket; what was kept is lost."""
         self._kept.clear()
         self._hang_up()
+
+    def _found(self) -> bool:
+        """Whether somebody listens by now."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + self._look_every_s
+        return self._connect()
 
     def _connect(self) -> bool:
         if not os.path.exists(self._path):  # quicker than a failing connect

@@ -14,6 +14,7 @@ from structlog.typing import EventDict
 
 from runtime.log_lines import LineWriter
 
+SAID = {"warn": "warning", "exception": "error"}  # a method of the logger, and its level
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
@@ -36,11 +37,10 @@ def configure() -> None:
         processors=[
             _drop_below,
             structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _stamp,
             # without the frames' locals, which hold prompts and keys
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
-            structlog.processors.JSONRenderer(serializer=_encode),
+            _render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         logger_factory=lambda *_: lines,
@@ -49,6 +49,18 @@ def configure() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def _stamp(_: object, name: str, event: EventDict) -> EventDict:
+    """structlog's own two processors for this take several times as long."""
+    event["level"] = SAID.get(name, name)
+    now = datetime.datetime.now(datetime.UTC)
+    event["timestamp"] = now.isoformat(timespec="microseconds")[:-6] + "Z"
+    return event
+
+
+def _render(_: object, __: str, event: EventDict) -> bytes:
+    return _encode(event)
 
 
 def _drop_below(_: object, name: str, event: EventDict) -> EventDict:
@@ -70,5 +82,5 @@ class JsonFormatter(logging.Formatter):
         return _encode(line).decode()
 
 
-def _encode(line: object, **_: object) -> bytes:
+def _encode(line: object) -> bytes:
     return msgspec.json.encode(line, enc_hook=str)

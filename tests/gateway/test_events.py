@@ -50,7 +50,7 @@ async def settled(sock: socket.socket, count: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def sender(tmp_path: Path) -> EventSender:
-    return EventSender(tmp_path / "e.sock", FixedClock())
+    return EventSender(tmp_path / "e.sock", FixedClock(), look_every_s=0)
 
 
 async def test_nobody_listens_and_nothing_happens(sender: EventSender, tmp_path: Path) -> None:
@@ -171,3 +171,14 @@ async def test_an_event_that_can_not_be_sent_is_given_up(
 )
 def test_a_result_in_one_word(fields: dict[str, Any], result: str) -> None:
     assert result_of(fields) == result
+
+
+async def test_a_listener_is_looked_for_now_and_then_alone(tmp_path: Path) -> None:
+    sender = EventSender(tmp_path / "e.sock", FixedClock(), look_every_s=60)
+    sender.send({"status": 200, "n": 1})
+    with listening(tmp_path / "e.sock") as sock:
+        sender.send({"status": 200, "n": 2})
+        sender._look_at = 0.0  # a minute later
+        sender.send({"status": 200, "n": 3})
+        assert [event["n"] for event in received(sock)] == [3]
+    sender.close()
