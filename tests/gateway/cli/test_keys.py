@@ -10,6 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, strategies as st
 
+from gateway.cli import whoami
+from gateway.cli.answers import Key, Named, Whoami
+from gateway.cli.calling import Server
 from gateway.cli.commands import main
 from gateway.cli.moments import MAX_SPAN_S, moment_us, span_us
 from tests.stack import fake_config
@@ -136,3 +139,28 @@ def test_a_moment_is_read(text: str, seconds: int | None) -> None:
 def test_no_text_breaks_either(text: str) -> None:
     for found in (span_us(text), moment_us(text)):
         assert found is None or isinstance(found, int)
+
+
+def test_whoami_tells_of_keys_and_of_subjects() -> None:
+    server = Server("http://gate", "secret")
+    tenant = Named("tn_1", "acme")
+    key = Key("key_1", "web", "bh_live_abcd…wxyz", 0)
+    told = dict(
+        whoami.tenant_rows(
+            server,
+            Whoami(
+                tenant=tenant,
+                key=key,
+                project=Named("pr_1", "search"),
+                scopes=["inference"],
+                models=["a", "b"],
+                expires=0,
+            ),
+        )
+    )
+    assert told["Key"] == "web bh_live_abcd…wxyz (key_1)"
+    assert (told["Project"], told["Models"]) == ("search (pr_1)", "a b")
+    assert told["Expires"] == "1970-01-01T00:00:00Z"
+    told = dict(whoami.tenant_rows(server, Whoami(tenant, None, subject="https://id|u1")))
+    assert told["Subject"] == "https://id|u1"
+    assert "Key" not in told
