@@ -84,7 +84,7 @@ def _engines(places: Places, recorded: Recorded) -> tuple[list[engines.ModelChec
 
 
 def _model(one: engines.ModelCheck) -> dict[str, Any]:
-    return asdict(one) | {"capture_rate": one.capture, "faults": one.faults}
+    return asdict(one) | {"capture_rate": one.capture}
 
 
 def _tell(

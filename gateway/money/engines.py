@@ -3,19 +3,20 @@
 A host counts from its start, and is told of for 15 minutes after its end. So each host that is told
 of is compared with the records that name it. An engine may well have computed more than was
 recorded (requests that run, answers that were cut): the share is the capture rate. It can't have
-computed less.
+computed less; of a host that was killed, the last count that was heard may be too old to tell.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gateway.store.sql import Connection
 
 _SERIES = re.compile(r"(\w+)\{([^}]*)\} ([0-9.e+]+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_UP = "bulkhead_host_up"  # told of hosts that are there
 _COUNTED = {
     "engine_prompt_tokens_total": "input",
     "engine_cached_tokens_total": "cached_input",
@@ -39,6 +40,15 @@ class Tokens:
 
 
 @dataclass(slots=True)
+class Host:
+    """What one host has counted."""
+
+    model: str
+    is_up: bool = False
+    counted: Tokens = field(default_factory=Tokens)
+
+
+@dataclass(slots=True)
 class ModelCheck:
     """One model's hosts: what they counted, what is recorded of them, and what of it is billed."""
 
@@ -47,6 +57,7 @@ class ModelCheck:
     counted: Tokens = field(default_factory=Tokens)
     recorded: Tokens = field(default_factory=Tokens)
     billed: Tokens = field(default_factory=Tokens)
+    faults: list[str] = field(default_factory=list)  # what can't be, in words
 
     @property
     def capture(self) -> float | None:
@@ -54,37 +65,21 @@ class ModelCheck:
         counted = self.counted.input + self.counted.output
         return (self.billed.input + self.billed.output) / counted if counted else None
 
-    @property
-    def faults(self) -> list[str]:
-        """What can't be, in words."""
-        figures = [
-            (name, getattr(self.recorded, name), getattr(self.counted, name))
-            for name in ("input", "cached_input", "output")
-        ]
-        found = [
-            f"{name}: {recorded} recorded, {counted} counted"
-            for name, recorded, counted in figures
-            if recorded > counted
-        ]
-        is_all = self.recorded.input == self.counted.input
-        if is_all and self.recorded.cached_input < self.counted.cached_input:
-            found.append(
-                f"cached_input: {self.recorded.cached_input} recorded, "
-                f"{self.counted.cached_input} reused"
-            )
-        return found
 
-
-def hosts_of(metrics: str) -> dict[str, tuple[str, Tokens]]:
+def hosts_of(metrics: str) -> dict[str, Host]:
     """Each host's model and counters, of the text that Prometheus reads."""
-    found: dict[str, tuple[str, Tokens]] = {}
+    found: dict[str, Host] = {}
     for line in metrics.splitlines():
         shape = _SERIES.fullmatch(line)
-        if shape is None or shape[1] not in _COUNTED:
+        if shape is None or shape[1] not in (_UP, *_COUNTED):
             continue
         labels = dict(_LABEL.findall(shape[2]))
-        _, tokens = found.setdefault(labels["host"], (labels["model"], Tokens()))
-        setattr(tokens, _COUNTED[shape[1]], int(float(shape[3])))
+        host = found.setdefault(labels["host"], Host(labels["model"]))
+        number = int(float(shape[3]))
+        if shape[1] == _UP:
+            host.is_up = bool(number)
+        else:
+            setattr(host.counted, _COUNTED[shape[1]], number)
     return found
 
 
@@ -97,18 +92,33 @@ def recorded_by_host(db: Connection) -> dict[str, tuple[Tokens, Tokens]]:
 
 
 def check(
-    hosts: Mapping[str, tuple[str, Tokens]], recorded: Mapping[str, tuple[Tokens, Tokens]]
+    hosts: Mapping[str, Host], recorded: Mapping[str, tuple[Tokens, Tokens]]
 ) -> Iterable[ModelCheck]:
     """By model. `recorded` is to be read before `hosts`, which go on counting."""
     found: dict[str, ModelCheck] = {}
-    for host, (model, counted) in sorted(hosts.items()):
-        one = found.setdefault(model, ModelCheck(model))
-        every, billed = recorded.get(host, (Tokens(), Tokens()))
+    for name, host in sorted(hosts.items()):
+        one = found.setdefault(host.model, ModelCheck(host.model))
+        every, billed = recorded.get(name, (Tokens(), Tokens()))
         one.hosts += 1
-        one.counted.add(counted)
+        one.counted.add(host.counted)
         one.recorded.add(every)
         one.billed.add(billed)
+        if host.is_up:
+            one.faults += [f"{name}: {fault}" for fault in _faults(host.counted, every)]
     return found.values()
+
+
+def _faults(counted: Tokens, recorded: Tokens) -> Iterator[str]:
+    """What one host's records can't say."""
+    for name in ("input", "cached_input", "output"):
+        told, found = getattr(recorded, name), getattr(counted, name)
+        if told > found:
+            yield f"{told} tokens of {name} recorded, {found} counted"
+    if recorded.input == counted.input and recorded.cached_input < counted.cached_input:
+        yield (
+            f"{recorded.cached_input} tokens of cached_input recorded, "
+            f"{counted.cached_input} reused"
+        )
 
 
 _RECORDED = """

@@ -26,18 +26,20 @@ class Sealer:
     def seal(self, db: Connection, most: int = BATCH) -> int:
         """Seal the next records; how many there were. Runs inside a transaction."""
         (newest,) = db.execute(_NEWEST).fetchone()
-        if self._last is None or newest < self._last:  # the store was restored
-            self._last = last_sealed(db)
         if newest == self._last:
             return 0
+        if self._last is None or not self._is_ours(db, self._last):
+            self._last = last_sealed(db)
         records = closed_after(db, self._last, most)
-        if records and db.execute(_IS_SEALED, {"id": _id(records[0])}).fetchone():
-            self._last = last_sealed(db)  # another gateway was first
-            records = closed_after(db, self._last, most)
         if records:
             _seal(db, records, self._last)
             self._last = _seq(records[-1])
         return len(records)
+
+    def _is_ours(self, db: Connection, last: int) -> bool:
+        """Whether it's still the last one: another gateway may have sealed more, a restore less."""
+        found = db.execute(_SEALED_BESIDE, {"last": last}).fetchall()
+        return found == [(last,)] or (last == 0 and not found)
 
     def forget(self) -> None:
         """A transaction may have been lost: look again."""
@@ -109,7 +111,10 @@ def _seq(record: Row) -> int:
 
 
 _NEWEST = "SELECT seq FROM ledger_counter WHERE id = 1"
-_IS_SEALED = "SELECT 1 FROM seal WHERE record_id = :id"
+_SEALED_BESIDE = """
+SELECT r.seq FROM usage_record AS r JOIN seal AS s ON s.record_id = r.id
+WHERE r.seq >= :last AND r.seq <= :last + 1
+"""
 _HEAD = """
 SELECT chain_seq, hash FROM seal WHERE tenant_id = :tenant_id ORDER BY chain_seq DESC LIMIT 1
 """

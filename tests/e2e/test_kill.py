@@ -31,6 +31,7 @@ def check(stack: Stack, load: Load) -> None:
     billed = {row["request_id"] for row in rows if row["billable"]}
     assert set(load.ended) <= billed, "every answer whose end was received is billed"
     assert len(load.ended) > 10, "there was load"
+    assert "nothing differs" in stack.cli("ledger", "reconcile")
     assert "Traceback" not in stack.log.read_text()
 
 

@@ -19,10 +19,12 @@ from pathlib import Path
 from gateway.billing import Outcome, UsageSource
 from gateway.clock import SystemClock
 from gateway.ledger import Ledger
+from gateway.money.reconcile import differences
 from gateway.prices import Terms, TokenPrices, Usage
 from gateway.record import Opening, Settlement
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.migrate import migrate
+from gateway.store.reader import read
 from gateway.store.writer import Writer
 from tests.gateway.accounts import add_key, add_tenant
 
@@ -100,6 +102,7 @@ def check(path: Path, journal: list[list[str]]) -> None:
     assert {states[id_] for id_ in settled} == {"settled"}
     assert set(states.values()) <= {"settled", "orphaned"}
     assert lines == (3 * amounts[0], amounts[1]) == (3 * amounts[0], 325 * amounts[0])
+    assert read(path, lambda db: list(differences(db))) == []
 
 
 async def load(path: Path, boot_id: str) -> None:

@@ -129,10 +129,11 @@ async def test_a_price_that_its_version_does_not_have(ledger: Ledger, path: Data
     assert (one.what, one.told, one.found) == ("record_price", "100 pico", "99 pico")
 
 
-def metrics(**counts: Any) -> str:
-    return "".join(
-        f'engine_{name}_tokens_total{{host="host_1",model="m"}} {number}\n'
-        for name, number in counts.items()
+def metrics(up: int | None = 1, **counts: Any) -> str:
+    labels = 'host="host_1",model="m"'
+    told = "" if up is None else f"bulkhead_host_up{{{labels}}} {up}\n"
+    return told + "".join(
+        f"engine_{name}_tokens_total{{{labels}}} {number}\n" for name, number in counts.items()
     )
 
 
@@ -147,7 +148,9 @@ async def test_records_are_held_beside_the_engines_own_counters(
     (cut,) = check(hosts_of(metrics(prompt=14, cached=10, output=6)), recorded)
     assert (cut.capture, cut.faults) == (0.5, [])
     (more,) = check(hosts_of(metrics(prompt=7, cached=5, output=2)), recorded)
-    assert more.faults == ["output: 3 recorded, 2 counted"]
+    assert more.faults == ["host_1: 3 tokens of output recorded, 2 counted"]
     (reused,) = check(hosts_of(metrics(prompt=7, cached=6, output=3)), recorded)
-    assert reused.faults == ["cached_input: 5 recorded, 6 reused"]
+    assert reused.faults == ["host_1: 5 tokens of cached_input recorded, 6 reused"]
+    (killed,) = check(hosts_of(metrics(None, prompt=7, cached=5, output=2)), recorded)
+    assert killed.faults == [], "its last count may be older than its last answer"
     assert list(check({}, recorded)) == [], "hosts that are gone for long tell nothing"

@@ -93,6 +93,11 @@ async def test_more_than_a_batch_and_an_older_store(ledger: Ledger, path: Databa
            "DELETE FROM usage_record WHERE seq = 5")  # fmt: skip
     assert write(path, sealer.seal) == 4, "a restore has brought back what was not sealed"
     assert findings(path) == []
+    tamper(path, "DELETE FROM seal WHERE chain_seq > 2")
+    for _ in range(3):
+        await enter(ledger)
+    assert write(path, sealer.seal) == 5, "and so it did, with more records than there were"
+    assert findings(path) == []
 
 
 @pytest.mark.parametrize(
