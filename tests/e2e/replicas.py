@@ -25,7 +25,7 @@ REAPED_S = LEASE_S + 30  # noisy cores included
 
 
 @contextlib.contextmanager
-def replicas(folder: Path, url: str, count: int = 2) -> Iterator[list[Stack]]:
+def replicas(folder: Path, url: str, count: int = 2, more: str = "") -> Iterator[list[Stack]]:
     """So many gateways, each with its own folder; all have the key of `acme`."""
     environ = {"BULKHEAD_STORE_URL": url, "BULKHEAD_ROOT_SECRET": ROOT}
     with contextlib.ExitStack() as opened:
@@ -33,9 +33,8 @@ def replicas(folder: Path, url: str, count: int = 2) -> Iterator[list[Stack]]:
         for number in range(count):
             home = folder / f"r{number}"
             home.mkdir()
-            stacks.append(
-                opened.enter_context(running(home, CONFIG, "serve", environ=dict(environ)))
-            )
+            one = running(home, CONFIG + more, "serve", environ=dict(environ))
+            stacks.append(opened.enter_context(one))
         stacks[0].cli("tenants", "create", "acme")
         key = stacks[0].cli("keys", "create", "acme").strip()
         for stack in stacks:
