@@ -94,12 +94,13 @@ class Export:
             yield [focus.row(charge, self._names, self.form.focus_version) for charge in some]
 
     def _count_record(self, record: Record) -> None:
-        totals, currency = self.totals, record["currency"]
-        totals.add_row(record["seq"], record["seq"], record["charge_at"])
-        amount, at_list = record["amount_pico"], record["list_amount_pico"]
+        totals, currency = self.totals, records.value(record, "currency")
+        seq, at_us = records.value(record, "seq"), records.value(record, "charge_at")
+        amount, at_list = records.value(record, "amount"), records.value(record, "list_amount")
+        totals.add_row(seq, seq, at_us)
         totals.add_cost(currency, "amount", amount)
         totals.add_cost(currency, "list_amount", amount if at_list is None else at_list)
-        totals.add_price(*map(str, record.price()))
+        totals.add_price(records.price(record))
 
     def _count_charge(self, charge: Charge) -> None:
         totals = self.totals
@@ -108,7 +109,7 @@ class Export:
             at_list = column == "ListCost"
             pico = charge.list_amount_pico if at_list else charge.amount_pico
             totals.add_cost(charge.currency, column, pico)
-        totals.add_price(*map(str, charge.price()))
+        totals.add_price(charge.price())
 
     def _footer(self) -> dict[str, str]:
         return {

@@ -6,8 +6,9 @@ download holds no snapshot open. Amounts and prices are exact decimal strings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,193 +20,132 @@ from gateway.usage import csv_text
 from gateway.usage.calendar import microseconds
 from gateway.usage.selection import Selection
 
-Row = dict[str, str | int | bool | None]
-
-COLUMNS = (
-    "record_id",
-    "request_id",
-    "charge_at",
-    "tenant_id",
-    "model",
-    "api_key_id",
-    "operation",
-    "outcome",
-    "billable",
-    "bill_reason",
-    "usage_source",
-    "input_tokens",
-    "cached_input_tokens",
-    "output_tokens",
-    "total_tokens",
-    "currency",
-    "amount",
-    "input_price_per_1m",
-    "cached_input_price_per_1m",
-    "output_price_per_1m",
-    "seq",
-    "kind",
-    "corrects",
-    "reason",
-    "project_id",
-    "subject",
-    "price_version_id",
-    "list_price_version_id",
-    "list_amount",
-    "list_input_price_per_1m",
-    "list_cached_input_price_per_1m",
-    "list_output_price_per_1m",
-    "attempts",
-    "config_hash",
-)
+Record = tuple[Any, ...]  # as it lies in the store, in the order of COLUMNS
 
 _PAGE_ROWS = 1000
+_price = lru_cache(maxsize=1024)(format_price)  # there are few
 
 
-class Record:
-    """A record as it lies in the store, by the names of its columns."""
+class Column(NamedTuple):
+    """A column: what it's called, where it comes from, and how it's told if not as it is."""
 
-    __slots__ = ("_values",)
+    name: str
+    sql: str
+    tell: Callable[[Any], str | bool] | None = None
 
-    def __init__(self, values: tuple[Any, ...]) -> None:
-        self._values = dict(zip(_STORED, values, strict=True))
 
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def price(self) -> tuple[str | int | None, ...]:
-        """What its tokens cost, and by which version of which price."""
-        return tuple(self._values[name] for name in _PRICE)
+COLUMNS = (
+    Column("record_id", "r.id"),
+    Column("request_id", "r.request_id"),
+    Column("charge_at", "r.charge_at", microseconds),
+    Column("tenant_id", "r.tenant_id"),
+    Column("model", "r.model_id"),
+    Column("api_key_id", "r.api_key_id"),
+    Column("operation", "r.operation"),
+    Column("outcome", "r.outcome"),
+    Column("billable", "r.billable", bool),
+    Column("bill_reason", "r.bill_reason"),
+    Column("usage_source", "r.usage_source"),
+    Column("input_tokens", "r.input_tokens"),
+    Column("cached_input_tokens", "r.cached_input_tokens"),
+    Column("output_tokens", "r.output_tokens"),
+    Column("total_tokens", "r.input_tokens + r.output_tokens"),
+    Column("currency", "r.currency"),
+    Column("amount", "r.amount_pico", format_pico),
+    Column("input_price_per_1m", "r.input_price_pico", _price),
+    Column("cached_input_price_per_1m", "r.cached_input_price_pico", _price),
+    Column("output_price_per_1m", "r.output_price_pico", _price),
+    Column("seq", "r.seq"),
+    Column("kind", "r.kind"),
+    Column("corrects", "r.corrects"),
+    Column("reason", "r.reason"),
+    Column("project_id", "r.project_id"),
+    Column("subject", "r.subject"),
+    Column("price_version_id", "r.price_version_id"),
+    Column("list_price_version_id", "r.list_price_version_id"),
+    Column("list_amount", "r.list_amount_pico", format_pico),
+    Column("list_input_price_per_1m", "r.list_input_price_pico", _price),
+    Column("list_cached_input_price_per_1m", "r.list_cached_input_price_pico", _price),
+    Column("list_output_price_per_1m", "r.list_output_price_pico", _price),
+    Column("attempts", "r.attempts"),
+    Column("config_hash", "r.config_hash"),
+)
+HEADER = tuple(column.name for column in COLUMNS)
+_TOLD = [(place, column.tell) for place, column in enumerate(COLUMNS) if column.tell]
+_AT = {name: place for place, name in enumerate(HEADER)}
 
 
 def pages(database: Database, selection: Selection) -> Iterator[list[Record]]:
     """Up to a thousand records at a time, from any thread. Raises StoreUnavailable."""
-    columns = ", ".join(f"r.{name}" for name in _STORED)
+    columns = ", ".join(column.sql for column in COLUMNS)
     statement = _PAGE.format(columns=columns, where=selection.where())
 
-    def query(db: Connection) -> list[tuple[Any, ...]]:
+    def query(db: Connection) -> list[Record]:
         after_us, after_seq = after
         place = {"after_us": after_us, "after_seq": after_seq, "rows": _PAGE_ROWS}
         return db.execute(statement, selection.values() | place).fetchall()
 
     after = (selection.start_us, -1)
-    while rows := read(database, query):
-        page = [Record(row) for row in rows]
+    while page := read(database, query):
         yield page
-        after = (page[-1]["charge_at"], page[-1]["seq"])
+        after = page[-1][_AT["charge_at"]], page[-1][_AT["seq"]]
 
 
 def csv_header() -> bytes:
     """The names of the columns."""
-    return csv_text.lines([COLUMNS])
+    return csv_text.lines([HEADER])
 
 
-def as_csv(records: list[Record]) -> bytes:
+def as_csv(records: Iterable[Record]) -> bytes:
     """Rows of a CSV file."""
-    return csv_text.lines([_in_csv(value) for value in _row(record).values()] for record in records)
+    return csv_text.lines(map(_csv_row, records))
 
 
-def as_jsonl(records: list[Record]) -> bytes:
+def as_jsonl(records: Iterable[Record]) -> bytes:
     """An object a line."""
-    return msgspec.json.Encoder().encode_lines([_row(record) for record in records])
+    rows = [dict(zip(HEADER, _row(record), strict=True)) for record in records]
+    return msgspec.json.Encoder().encode_lines(rows)
 
 
-def _row(record: Record) -> Row:
-    known = record["input_tokens"] is not None
-    return {
-        "record_id": record["id"],
-        "request_id": record["request_id"],
-        "charge_at": microseconds(record["charge_at"]),
-        "tenant_id": record["tenant_id"],
-        "model": record["model_id"],
-        "api_key_id": record["api_key_id"],
-        "operation": record["operation"],
-        "outcome": record["outcome"],
-        "billable": bool(record["billable"]),
-        "bill_reason": record["bill_reason"],
-        "usage_source": record["usage_source"],
-        "input_tokens": record["input_tokens"],
-        "cached_input_tokens": record["cached_input_tokens"],
-        "output_tokens": record["output_tokens"],
-        "total_tokens": record["input_tokens"] + record["output_tokens"] if known else None,
-        "currency": record["currency"],
-        "amount": format_pico(record["amount_pico"]),
-        "input_price_per_1m": format_price(record["input_price_pico"]),
-        "cached_input_price_per_1m": format_price(record["cached_input_price_pico"]),
-        "output_price_per_1m": format_price(record["output_price_pico"]),
-        "seq": record["seq"],
-        "kind": record["kind"],
-        "corrects": record["corrects"],
-        "reason": record["reason"],
-        "project_id": record["project_id"],
-        "subject": record["subject"],
-        "price_version_id": record["price_version_id"],
-        "list_price_version_id": record["list_price_version_id"],
-        "list_amount": _maybe(format_pico, record["list_amount_pico"]),
-        "list_input_price_per_1m": _maybe(format_price, record["list_input_price_pico"]),
-        "list_cached_input_price_per_1m": _maybe(
-            format_price, record["list_cached_input_price_pico"]
-        ),
-        "list_output_price_per_1m": _maybe(format_price, record["list_output_price_pico"]),
-        "attempts": record["attempts"],
-        "config_hash": record["config_hash"],
-    }
+def value(record: Record, name: str) -> Any:
+    """One of its columns, as it lies in the store."""
+    return record[_AT[name]]
 
 
-def _maybe(tell: Any, number: int | None) -> str | None:
-    return None if number is None else tell(number)
+def price(record: Record) -> tuple[str | int | None, ...]:
+    """What its tokens cost, and by which version of which price."""
+    return tuple(record[place] for place in _PRICE)
 
 
-def _in_csv(value: str | int | bool | None) -> str | int | None:
-    return str(value).lower() if isinstance(value, bool) else value
+def _row(record: Record) -> list[Any]:
+    told = list(record)
+    for place, tell in _TOLD:
+        if told[place] is not None:
+            told[place] = tell(told[place])
+    return told
 
 
-_STORED = (
-    "id",
-    "request_id",
-    "charge_at",
-    "tenant_id",
-    "model_id",
-    "api_key_id",
-    "operation",
-    "outcome",
-    "billable",
-    "bill_reason",
-    "usage_source",
-    "input_tokens",
-    "cached_input_tokens",
-    "output_tokens",
-    "currency",
-    "amount_pico",
-    "input_price_pico",
-    "cached_input_price_pico",
-    "output_price_pico",
-    "seq",
-    "kind",
-    "corrects",
-    "reason",
-    "project_id",
-    "subject",
-    "price_version_id",
-    "list_price_version_id",
-    "list_amount_pico",
-    "list_input_price_pico",
-    "list_cached_input_price_pico",
-    "list_output_price_pico",
-    "attempts",
-    "config_hash",
-)
+def _csv_row(record: Record) -> list[Any]:
+    row = _row(record)
+    row[_BILLABLE] = "true" if row[_BILLABLE] else "false"
+    return row
 
-_PRICE = (
-    "model_id",
-    "currency",
-    "price_version_id",
-    "input_price_pico",
-    "cached_input_price_pico",
-    "output_price_pico",
-    "list_price_version_id",
-    "list_input_price_pico",
-    "list_cached_input_price_pico",
-    "list_output_price_pico",
+
+_BILLABLE = _AT["billable"]
+_PRICE = tuple(
+    _AT[name]
+    for name in (
+        "model",
+        "currency",
+        "price_version_id",
+        "input_price_per_1m",
+        "cached_input_price_per_1m",
+        "output_price_per_1m",
+        "list_price_version_id",
+        "list_input_price_per_1m",
+        "list_cached_input_price_per_1m",
+        "list_output_price_per_1m",
+    )
 )
 
 # Walks the index of (tenant and) time; only records of one microsecond are sorted.

@@ -22,7 +22,7 @@ class Totals:
     last_seq: int | None = None
     reached_us: int = 0  # the time of the newest row
     _costs: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    _prices: set[tuple[str, ...]] = field(default_factory=set)
+    _prices: set[tuple[str | int | None, ...]] = field(default_factory=set)
 
     def add_row(self, first_seq: int, last_seq: int, at_us: int) -> None:
         """Count a row made of the records from `first_seq` to `last_seq`."""
@@ -35,7 +35,7 @@ class Totals:
         """Add to a column's sum, in pico-units of a currency."""
         self._costs[currency, column] += pico
 
-    def add_price(self, *price: str) -> None:
+    def add_price(self, price: tuple[str | int | None, ...]) -> None:
         """Note a price that a row has."""
         self._prices.add(price)
 
@@ -48,5 +48,5 @@ class Totals:
 
     def price_table_sha256(self) -> str:
         """The digest of all prices that rows have, sorted, a line each."""
-        lines = sorted("\t".join(price) for price in self._prices)
+        lines = sorted("\t".join(map(str, price)) for price in self._prices)
         return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

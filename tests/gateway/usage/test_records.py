@@ -24,7 +24,7 @@ from gateway.store.writer import Writer
 from gateway.usage import records as exporting
 from gateway.usage.export import Export, Form, Format
 from gateway.usage.names import Names
-from gateway.usage.records import COLUMNS
+from gateway.usage.records import HEADER
 from gateway.usage.selection import Selection
 from tests.gateway.accounts import add_key, add_tenant
 
@@ -163,7 +163,7 @@ async def test_what_looks_like_a_formula_is_not_altered(path: Path) -> None:
 async def test_both_formats_say_the_same(path: Path) -> None:
     text = whole(path, None, fmt="jsonl").decode()
     records = [json.loads(line) for line in text.splitlines()]
-    assert [tuple(record) for record in records] == [COLUMNS] * len(records)
+    assert [tuple(record) for record in records] == [HEADER] * len(records)
     as_csv = [{name: in_csv(value) for name, value in record.items()} for record in records]
     assert as_csv == rows(path, None)
 
@@ -190,7 +190,7 @@ async def test_the_period_is_start_inclusive_and_end_exclusive(path: Path) -> No
 
 
 async def test_an_empty_export_is_a_header_or_nothing(path: Path) -> None:
-    assert whole(path, "tn_9", fmt="csv").decode() == ",".join(COLUMNS) + "\r\n"
+    assert whole(path, "tn_9", fmt="csv").decode() == ",".join(HEADER) + "\r\n"
     assert whole(path, "tn_9", fmt="jsonl") == b""
 
 
