@@ -52,16 +52,16 @@ def hold(
     Returns to how many tokens its answer must be cut, where the client named no limit and its
     model's own doesn't fit; else None. Raises OverBudget or OtherCurrency.
     """
-    needed = nano_of(most_pico(prices, bound))
+    needed, cut = nano_of(most_pico(prices, bound)), None
     accounts = accounts_of(db, record_id) if needed else []
     for account in accounts:
         if account.budget.currency != prices.currency:
             raise OtherCurrency(account.budget, prices.currency)
-    cut = None
-    if accounts:
-        tightest = min(accounts, key=lambda account: account.left_nano)
-        cut = _cut(tightest, opened_at, prices, bound)
-    if cut is not None:
+    tightest = min(accounts, key=lambda account: account.left_nano, default=None)
+    if tightest is not None and tightest.left_nano < needed:
+        cut = output_within(tightest.left_nano, prices, bound)
+        if not bound.is_default or cut < min(LEAST_OUTPUT, bound.output_tokens):
+            raise OverBudget(tightest, opened_at, needed, cut)
         needed = nano_of(most_pico(prices, replace(bound, output_tokens=cut)))
     for account in accounts:
         if not _is_held(db, account, record_id, needed):
@@ -71,24 +71,14 @@ def hold(
 
 def spend(db: Connection, record_id: str, currency: str, amount_pico: int, now_us: int) -> None:
     """A record was closed: its holds go, and what it is billed is spent in each of its budgets."""
-    held = take(db, record_id)
-    spent = nano_of(amount_pico)
-    accounts = accounts_of(db, record_id) if spent else []
-    # One that was opened before its budget was made may be in another currency.
-    counted = [account for account in accounts if account.budget.currency == currency]
-    book(db, held, {account.key for account in counted}, spent)
-    for account in counted:
-        raise_reached(db, account, spent, now_us)
-
-
-def _cut(account: Account, opened_at: int, prices: TokenPrices, bound: Bound) -> int | None:
-    needed = nano_of(most_pico(prices, bound))
-    if account.left_nano >= needed:
-        return None
-    fits = output_within(account.left_nano, prices, bound)
-    if not bound.is_default or fits < min(LEAST_OUTPUT, bound.output_tokens):
-        raise OverBudget(account, opened_at, needed, fits)
-    return fits
+    held, spent = take(db, record_id), nano_of(amount_pico)
+    for account in accounts_of(db, record_id) if spent else ():
+        # One that was opened before its budget was made may be in another currency.
+        if account.budget.currency == currency:
+            book(db, account.key, held.pop(account.key, 0), spent)
+            raise_reached(db, account, spent, now_us)
+    for window, nano in held.items():
+        book(db, window, nano, 0)
 
 
 def _is_held(db: Connection, account: Account, record_id: str, nano: int) -> bool:

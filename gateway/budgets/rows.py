@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -63,8 +64,8 @@ class Account:
 def accounts_of(db: Connection, record_id: str) -> list[Account]:
     """Those that a record counts in, in the order of their ids; their windows begin if need be."""
     found = []
-    for charge_at, *row in db.execute(_OF_RECORD, {"record_id": record_id}).fetchall():
-        account = account_of(row) or begin(db, budget_of(row), zone_named(row[11]), charge_at)
+    for row in db.execute(_OF_RECORD, {"record_id": record_id}).fetchall():
+        account = account_of(row) or begin(db, budget_of(row), zone_named(row[11]), at=row[-1])
         if account is not None:
             found.append(account)
     return found
@@ -124,12 +125,17 @@ ACCOUNT = f"{BUDGET}, t.timezone, w.starts_at, w.ends_at, w.spent_nano, w.held_n
 
 def budget_of(row: Sequence[Any]) -> Budget:
     """A row that begins with the columns of BUDGET."""
-    budget = Budget(*row[:11])
-    return replace(budget, alerts=tuple(json.loads(row[8])))
+    return _budget(*row[:11])
+
+
+@lru_cache(maxsize=4096)
+def _budget(*columns: Any) -> Budget:
+    """Read for each request, and the same each time."""
+    return replace(Budget(*columns), alerts=tuple(json.loads(columns[8])))
 
 
 def account_of(row: Sequence[Any]) -> Account | None:
-    """A row of the columns of ACCOUNT; None if it has no window."""
+    """A row that begins with the columns of ACCOUNT; None if it has no window."""
     starts_at, ends_at, spent, held = row[12:16]
     if starts_at is None:
         return None
@@ -138,7 +144,7 @@ def account_of(row: Sequence[Any]) -> Account | None:
 
 # A record counts by when it was opened: in the window of its hold, however long it ran.
 _OF_RECORD = f"""
-SELECT r.charge_at, {ACCOUNT}
+SELECT {ACCOUNT}, r.charge_at
 FROM usage_record AS r
 JOIN budget AS b ON b.tenant_id = r.tenant_id
   AND b.scope_id IN (r.tenant_id, r.project_id, r.api_key_id) AND b.model_id IN ('', r.model_id)

@@ -5,36 +5,28 @@ How much is held, and whether it fits, is for `gateway/budgets` to say.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection
-
 from gateway.store.sql import Connection
 
 Window = tuple[str, int]  # a budget's id, and when the window starts
 
 
-def take(db: Connection, record_id: object) -> Counter[Window]:
+def take(db: Connection, record_id: object) -> dict[Window, int]:
     """Remove a record's holds; how many nano-units there were in each window. `book` comes next."""
     rows = db.execute(_TAKE, {"record_id": record_id}).fetchall()
-    return Counter({(budget_id, starts_at): nano for budget_id, starts_at, nano in rows})
+    return {(budget_id, starts_at): nano for budget_id, starts_at, nano in rows}
 
 
-def book(db: Connection, held: Counter[Window], spending: Collection[Window], spent: int) -> None:
-    """In each window less is held; in those of `spending` so much more is spent, in nano-units."""
-    for window in sorted(held.keys() | set(spending)):
-        budget_id, starts_at = window
-        values = {
-            "budget_id": budget_id,
-            "starts_at": starts_at,
-            "held": held[window],
-            "spent": spent if window in spending else 0,
-        }
-        db.execute(_BOOK, values)
+def book(db: Connection, window: Window, held: int, spent: int) -> None:
+    """So much less is held in a window, and so much more is spent, in nano-units."""
+    budget_id, starts_at = window
+    values = {"budget_id": budget_id, "starts_at": starts_at, "held": held, "spent": spent}
+    db.execute(_BOOK, values)
 
 
 def give_back(db: Connection, record_id: object) -> None:
     """A record holds nothing any more, and has spent nothing."""
-    book(db, take(db, record_id), (), 0)
+    for window, nano in take(db, record_id).items():
+        book(db, window, nano, 0)
 
 
 _TAKE = """

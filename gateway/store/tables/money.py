@@ -72,6 +72,7 @@ budget_window = Table(
     CheckConstraint("spent_nano >= 0", name="spent_nano"),
     CheckConstraint("held_nano >= 0", name="held_nano"),
     sqlite_strict=True,
+    sqlite_with_rowid=False,
 )
 
 # What an open record may still cost; gone once it is closed.
@@ -85,8 +86,8 @@ budget_hold = Table(
     ForeignKeyConstraint(
         ["budget_id", "starts_at"], ["budget_window.budget_id", "budget_window.starts_at"]
     ),
-    Index(None, "budget_id", "starts_at"),
     sqlite_strict=True,
+    sqlite_with_rowid=False,
 )
 
 budget_alert = Table(
