@@ -53,7 +53,7 @@ class Server:
         secret.chmod(0o644)
         self._run(
             "initdb", "-D", self.data, "-U", "bulkhead", "--pwfile", secret, "-A", "scram-sha-256",
-            "-E", "UTF8", "--no-locale", "--no-sync",
+            "-E", "UTF8", "--no-sync", "--locale=C", "--locale-provider=icu", "--icu-locale=en-US",
         )  # fmt: skip
 
     def start(self, *options: str) -> None:

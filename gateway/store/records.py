@@ -183,7 +183,8 @@ INSERT INTO usage_rollup
    requests, input_tokens, cached_input_tokens, output_tokens, amount_pico, list_amount_pico)
 VALUES
   (:tenant_id, :hour_at, :model_id, :api_key_id, :project_id, :currency, :requests, :input_tokens,
-   :cached_input_tokens, :output_tokens, :amount_pico, coalesce(:list_amount_pico, :amount_pico))
+   :cached_input_tokens, :output_tokens, :amount_pico,
+   coalesce(cast(:list_amount_pico AS BIGINT), :amount_pico))
 ON CONFLICT (tenant_id, hour_at, model_id, api_key_id, project_id, currency) DO UPDATE SET
   requests = usage_rollup.requests + excluded.requests,
   input_tokens = usage_rollup.input_tokens + excluded.input_tokens,

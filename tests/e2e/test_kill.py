@@ -82,19 +82,20 @@ def test_a_killed_gateway_worker(stack: Stack) -> None:
 def test_a_killed_parent(stack: Stack) -> None:
     """Everything goes with it; a new start on the same port and state works at once."""
     with Load(stack, 4, streams=[True]) as load:
-        time.sleep(0.7)
-        worker, host = stack.worker_pid(), stack.host_pid()
-        assert stack.process is not None
-        stack.kill(stack.process.pid)
-        stack.process.wait()
-        assert stack.process.stdout is not None
-        stack.process.stdout.close()
-        wait_until_gone(worker)
-        wait_until_gone(host)
-        key = stack.key
-        stack.start()
-        assert stack.key == key, "the demo key is the same on every start"
-        time.sleep(0.5)
+        for _ in range(20 if SOAK else 3):
+            load.wait_for_more(10)
+            worker, host = stack.worker_pid(), stack.host_pid()
+            assert stack.process is not None
+            stack.kill(stack.process.pid)
+            stack.process.wait()
+            assert stack.process.stdout is not None
+            stack.process.stdout.close()
+            wait_until_gone(worker)
+            wait_until_gone(host)
+            key = stack.key
+            stack.start()
+            assert stack.key == key, "the demo key is the same on every start"
+        load.wait_for_more(10)
     check(stack, load)
     wait_until_none_is_open(stack)
 

@@ -18,10 +18,10 @@ from gateway.identity.tenants import create_tenant, list_tenants
 from gateway.ledger import Ledger
 from gateway.prices import Terms, TokenPrices
 from gateway.record import Opening
+from gateway.store.address import Database
 from gateway.store.connection import open_for_writing
 from gateway.store.directory import KeyDirectory
 from gateway.store.errors import StoreUnavailable
-from gateway.store.migrate import migrate
 from gateway.store.principal import Principal
 from gateway.store.writer import Writer
 
@@ -37,12 +37,11 @@ class FakeClock:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    migrate(tmp_path / "store.db")
-    return tmp_path / "store.db"
+def path(database: Database) -> Database:
+    return database
 
 
-def add_key(path: Path, tenant: str, is_demo: bool = False) -> tuple[Key, bytes]:
+def add_key(path: Database, tenant: str, is_demo: bool = False) -> tuple[Key, bytes]:
     with closing(open_for_writing(path)) as db:
         if tenant not in {known.name for known in list_tenants(db)}:
             create_tenant(db, tenant, is_demo=is_demo)
@@ -50,12 +49,12 @@ def add_key(path: Path, tenant: str, is_demo: bool = False) -> tuple[Key, bytes]
     return key, keys.digest(PEPPER, secret)
 
 
-def revoke(path: Path, key: Key) -> None:
+def revoke(path: Database, key: Key) -> None:
     with closing(open_for_writing(path)) as db:
         revoke_key(db, key.id)
 
 
-async def test_a_live_key_is_its_principal(path: Path) -> None:
+async def test_a_live_key_is_its_principal(path: Database) -> None:
     key, digest = add_key(path, "acme")
     directory = KeyDirectory(path, FakeClock())
     assert directory.principal(digest) is None
@@ -64,7 +63,7 @@ async def test_a_live_key_is_its_principal(path: Path) -> None:
     assert directory.principal(digest[:-1]) is None
 
 
-async def test_the_keys_are_read_again_only_after_a_change(path: Path) -> None:
+async def test_the_keys_are_read_again_only_after_a_change(path: Database) -> None:
     key, digest = add_key(path, "acme")
     directory = KeyDirectory(path, FakeClock())
     assert [await directory.refresh_if_changed() for _ in range(2)] == [True, False]
@@ -73,7 +72,7 @@ async def test_the_keys_are_read_again_only_after_a_change(path: Path) -> None:
     assert directory.principal(digest) is None
 
 
-async def test_demo_keys_are_for_dev_alone(path: Path) -> None:
+async def test_demo_keys_are_for_dev_alone(path: Database) -> None:
     _, digest = add_key(path, "demo", is_demo=True)
     served, dev = (
         KeyDirectory(path, FakeClock()),
@@ -86,7 +85,7 @@ async def test_demo_keys_are_for_dev_alone(path: Path) -> None:
 
 
 async def test_a_directory_is_blind_before_its_first_look_and_5_s_after_its_last(
-    path: Path,
+    path: Database,
 ) -> None:
     clock = FakeClock()
     directory = KeyDirectory(path, clock)
@@ -96,6 +95,7 @@ async def test_a_directory_is_blind_before_its_first_look_and_5_s_after_its_last
     assert directory.is_blind(clock.us + 5_000_001)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_looks_that_fail_end_in_blindness_and_a_good_one_ends_it(path: Path) -> None:
     clock = FakeClock()
     _, digest = add_key(path, "acme")
@@ -116,7 +116,7 @@ async def test_looks_that_fail_end_in_blindness_and_a_good_one_ends_it(path: Pat
     await watching
 
 
-async def test_one_look_is_enough_while_the_writer_commits_without_a_pause(path: Path) -> None:
+async def test_one_look_is_enough_while_the_writer_commits_without_a_pause(path: Database) -> None:
     key, _ = add_key(path, "acme")
     directory = KeyDirectory(path, SystemClock())
     async with writing(path, key):
@@ -142,14 +142,16 @@ class Hurried:
         self.waits_s.append(anyio.current_effective_deadline() - anyio.current_time())
 
 
-async def test_it_looks_often_enough_for_a_revocation_to_count_within_a_second(path: Path) -> None:
+async def test_it_looks_often_enough_for_a_revocation_to_count_within_a_second(
+    path: Database,
+) -> None:
     stop = Hurried()
     await KeyDirectory(path, FakeClock()).watch(stop)
     assert all(0 < wait_s <= 0.25 for wait_s in stop.waits_s), "which leaves a look 0.75 s"
 
 
 @asynccontextmanager
-async def writing(path: Path, key: Key) -> AsyncIterator[None]:
+async def writing(path: Database, key: Key) -> AsyncIterator[None]:
     """Keep the writer busy with openings."""
     terms = Terms.of(TokenPrices("USD", 1, 1, 1))
     opening = Opening("", key.tenant_id, key.id, "chat", "m", "rev", terms, streamed=False)

@@ -164,6 +164,15 @@ def test_texts_and_numbers_come_back_as_from_sqlite(store: Postgres) -> None:
         assert db.execute("SELECT digest FROM root_check").fetchall() == []
 
 
+def test_texts_are_ordered_by_their_bytes(store: Postgres) -> None:
+    """Whatever the language of the server, which this one's is English."""
+    with closing(open_for_writing(store)) as db:
+        for number, name in enumerate(["b", "B", "a", "~", "_", "A-1", "A1"]):
+            add_tenant(db, name, f"tn_{number}")
+        found = db.execute("SELECT name FROM tenant ORDER BY name").fetchall()
+    assert [name for (name,) in found] == ["A-1", "A1", "B", "_", "a", "b", "~"]
+
+
 def test_a_reader_cannot_write_and_sees_one_snapshot(store: Postgres) -> None:
     with closing(open_for_reading(store)) as reader, closing(open_for_writing(store)) as db:
         count = "SELECT count(*) FROM tenant"

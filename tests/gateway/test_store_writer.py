@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.store import connection
+from gateway.store.address import Database
 from gateway.store.connection import open_for_reading, open_for_writing
 from gateway.store.errors import StoreUnavailable, UniqueViolated
 from gateway.store.migrate import migrate
@@ -21,13 +22,12 @@ from tests.gateway.accounts import add_key, add_tenant
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    migrate(tmp_path / "store.db")
-    return tmp_path / "store.db"
+def path(database: Database) -> Database:
+    return database
 
 
 @pytest.fixture
-def writer(path: Path) -> Iterator[Writer]:
+def writer(path: Database) -> Iterator[Writer]:
     writer = Writer(path)
     writer.start()
     yield writer
@@ -42,7 +42,7 @@ def adding(name: str) -> Job[str]:
     return job
 
 
-def names(path: Path) -> list[str]:
+def names(path: Database) -> list[str]:
     with closing(open_for_reading(path)) as db:
         return [name for (name,) in db.execute("SELECT name FROM tenant ORDER BY name")]
 
@@ -62,13 +62,13 @@ class Gate:
         assert await asyncio.to_thread(self.entered.wait, 10)
 
 
-async def test_a_result_arrives_after_the_commit(writer: Writer, path: Path) -> None:
+async def test_a_result_arrives_after_the_commit(writer: Writer, path: Database) -> None:
     assert await writer.run(adding("acme")) == "acme"
     assert names(path) == ["acme"]
 
 
 async def test_a_bad_job_fails_alone_and_takes_back_its_own_changes(
-    writer: Writer, path: Path
+    writer: Writer, path: Database
 ) -> None:
     def bad(db: Connection) -> None:
         add_tenant(db, "half", "half")
@@ -111,8 +111,9 @@ async def test_a_batch_wakes_its_loop_once(writer: Writer, monkeypatch: pytest.M
     assert len(wakes) <= 2  # one, or two if the gate's own batch caught a few
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_a_failed_commit_fails_everyone_in_it_and_the_thread_goes_on(
-    writer: Writer, path: Path
+    writer: Writer, path: Database
 ) -> None:
     def poisoned(db: Connection) -> None:
         """A violation that SQLite finds only when it commits."""
@@ -133,7 +134,7 @@ async def test_a_failed_commit_fails_everyone_in_it_and_the_thread_goes_on(
 
 
 async def test_a_transaction_lost_under_a_job_fails_the_batch_and_not_the_thread(
-    writer: Writer, path: Path
+    writer: Writer, path: Database
 ) -> None:
     """SQLite itself rolls back on a full disk; no job of ours does."""
     with pytest.raises(StoreUnavailable):
@@ -153,8 +154,9 @@ async def test_a_database_that_cannot_be_opened_fails_each_job_until_it_can(
     writer.close()
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_a_lock_held_elsewhere_is_waited_out(
-    writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: Writer, path: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also past the busy timeout, which only bounds one try."""
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_S", 0.02)
@@ -167,8 +169,9 @@ async def test_a_lock_held_elsewhere_is_waited_out(
         assert await waiting == "patient"
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_closing_does_not_wait_for_ever_for_a_lock(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_S", 0.02)
     writer = Writer(path)
@@ -180,7 +183,7 @@ def test_closing_does_not_wait_for_ever_for_a_lock(
     assert names(path) == []
 
 
-async def test_a_cancelled_job_is_skipped(writer: Writer, path: Path) -> None:
+async def test_a_cancelled_job_is_skipped(writer: Writer, path: Database) -> None:
     gate = Gate()
     writer.post(gate)
     await gate.reached()
@@ -193,7 +196,7 @@ async def test_a_cancelled_job_is_skipped(writer: Writer, path: Path) -> None:
 
 
 async def test_a_caller_that_left_while_its_job_ran_disturbs_nobody(
-    writer: Writer, path: Path
+    writer: Writer, path: Database
 ) -> None:
     gate = Gate()
     leaving = asyncio.ensure_future(writer.run(gate))
@@ -218,7 +221,7 @@ async def test_a_loop_that_was_closed_disturbs_nobody(writer: Writer) -> None:
     assert await writer.run(adding("next")) == "next"
 
 
-async def test_closing_commits_what_is_queued_and_refuses_what_comes_after(path: Path) -> None:
+async def test_closing_commits_what_is_queued_and_refuses_what_comes_after(path: Database) -> None:
     writer = Writer(path)
     writer.start()
     for number in range(2 * MAX_BATCH):
@@ -231,7 +234,7 @@ async def test_closing_commits_what_is_queued_and_refuses_what_comes_after(path:
 
 
 async def test_a_job_that_fails_has_the_others_run_again_and_what_they_did_is_there_once(
-    writer: Writer, path: Path
+    writer: Writer, path: Database
 ) -> None:
     """They may run twice; only once do they count, and a while after it each has a savepoint."""
     runs: list[str] = []

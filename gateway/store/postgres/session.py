@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, NumericBinaryLoader, NumericLoader
 
 from gateway.store.address import Postgres
@@ -82,7 +83,9 @@ class PostgresSession:
         self._script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def commit(self) -> None:
-        """Raises StoreUnavailable if anything had failed: PostgreSQL would only roll back."""
+        """Raises StoreUnavailable if anything had failed, or ended it: PostgreSQL wouldn't mind."""
+        if self._plain.info.transaction_status is TransactionStatus.IDLE:
+            raise StoreUnavailable(f"The database {self._address} has lost a transaction.")
         if (done := self._script("COMMIT")) != "COMMIT":
             raise StoreUnavailable(f"The database {self._address} didn't commit: {done}.")
 

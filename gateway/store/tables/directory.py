@@ -13,11 +13,10 @@ from sqlalchemy import (
     LargeBinary,
     PrimaryKeyConstraint,
     Table,
-    Text,
     UniqueConstraint,
 )
 
-from gateway.store.tables.base import Big, metadata
+from gateway.store.tables.base import Big, Text, metadata
 
 tenant = Table(
     "tenant",

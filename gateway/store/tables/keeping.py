@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, LargeBinary, Table, Text
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, LargeBinary, Table
 
-from gateway.store.tables.base import Big, metadata
+from gateway.store.tables.base import Big, Text, metadata
 
 billing_period = Table(
     "billing_period",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +17,9 @@ from gateway.identity.tenants import (
     create_tenant,
     list_tenants,
 )
+from gateway.store.address import Database
 from gateway.store.connection import open_for_writing
-from gateway.store.migrate import migrate
+from gateway.store.sql import Connection
 
 PEPPER = b"pepper"
 
@@ -34,20 +33,19 @@ class FakeClock:
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    migrate(tmp_path / "store.db")
-    with closing(open_for_writing(tmp_path / "store.db")) as db:
+def db(database: Database) -> Iterator[Connection]:
+    with closing(open_for_writing(database)) as db:
         yield db
 
 
-def test_tenants_are_listed_by_name(db: sqlite3.Connection) -> None:
+def test_tenants_are_listed_by_name(db: Connection) -> None:
     globex = create_tenant(db, "globex")
     demo = create_tenant(db, "demo", is_demo=True)
     assert list_tenants(db) == [demo, globex]
     assert demo == Tenant(demo.id, "demo", is_demo=True)
 
 
-def test_a_tenant_name_is_taken_once(db: sqlite3.Connection) -> None:
+def test_a_tenant_name_is_taken_once(db: Connection) -> None:
     create_tenant(db, "acme")
     with pytest.raises(TenantExists, match="choose another name"):
         create_tenant(db, "acme")
@@ -55,15 +53,13 @@ def test_a_tenant_name_is_taken_once(db: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-acme", "a b", "a/b", "é", "a" * 65, "acme\n", "=1+1"])
-def test_a_bad_tenant_name_is_refused_with_what_is_allowed(
-    db: sqlite3.Connection, name: str
-) -> None:
+def test_a_bad_tenant_name_is_refused_with_what_is_allowed(db: Connection, name: str) -> None:
     with pytest.raises(InvalidName, match="use 1 to 64 letters"):
         create_tenant(db, name)
     assert list_tenants(db) == []
 
 
-def test_a_secret_is_shown_once_and_stored_as_its_digest(db: sqlite3.Connection) -> None:
+def test_a_secret_is_shown_once_and_stored_as_its_digest(db: Connection) -> None:
     tenant = create_tenant(db, "acme")
     key, secret = create_key(db, "acme", "laptop", PEPPER)
     assert keys.well_formed(secret)
@@ -74,7 +70,7 @@ def test_a_secret_is_shown_once_and_stored_as_its_digest(db: sqlite3.Connection)
     assert list_keys(db, "acme") == [key]
 
 
-def test_a_key_needs_a_tenant_and_a_name(db: sqlite3.Connection) -> None:
+def test_a_key_needs_a_tenant_and_a_name(db: Connection) -> None:
     with pytest.raises(NoSuchTenant, match=r"'acme'.*create it first"):
         create_key(db, "acme", "laptop", PEPPER)
     with pytest.raises(NoSuchTenant):
@@ -85,7 +81,7 @@ def test_a_key_needs_a_tenant_and_a_name(db: sqlite3.Connection) -> None:
             create_key(db, "acme", name, PEPPER)
 
 
-def test_revoking_twice_keeps_the_first_time(db: sqlite3.Connection) -> None:
+def test_revoking_twice_keeps_the_first_time(db: Connection) -> None:
     create_tenant(db, "acme")
     key, _ = create_key(db, "acme", "laptop", PEPPER)
     clock = FakeClock()
@@ -94,6 +90,6 @@ def test_revoking_twice_keeps_the_first_time(db: sqlite3.Connection) -> None:
     assert [key.revoked_at for key in list_keys(db, "acme")] == [1]
 
 
-def test_an_unknown_key_cannot_be_revoked(db: sqlite3.Connection) -> None:
+def test_an_unknown_key_cannot_be_revoked(db: Connection) -> None:
     with pytest.raises(NoSuchKey, match="list the tenant's keys"):
         revoke_key(db, "key_unknown")

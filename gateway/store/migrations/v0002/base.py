@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Integer, MetaData
+from sqlalchemy import BigInteger, Integer, MetaData, Text as AnyText
+from sqlalchemy.dialects.postgresql import TEXT
 
 metadata = MetaData(
     naming_convention={
@@ -14,4 +15,6 @@ metadata = MetaData(
     }
 )
 
+# Ordered by its bytes everywhere, whatever the server's language: ids and exports depend on it.
+Text = AnyText().with_variant(TEXT(collation="C"), "postgresql")
 Big = BigInteger().with_variant(Integer(), "sqlite")

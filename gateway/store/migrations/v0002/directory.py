@@ -13,11 +13,10 @@ from sqlalchemy import (
     LargeBinary,
     PrimaryKeyConstraint,
     Table,
-    Text,
     UniqueConstraint,
 )
 
-from gateway.store.migrations.v0002.base import Big, metadata
+from gateway.store.migrations.v0002.base import Big, Text, metadata
 
 tenant = Table(
     "tenant",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, LargeBinary, Table, Text
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Integer, LargeBinary, Table
 
-from gateway.store.migrations.v0002.base import Big, metadata
+from gateway.store.migrations.v0002.base import Big, Text, metadata
 
 billing_period = Table(
     "billing_period",

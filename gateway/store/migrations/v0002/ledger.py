@@ -5,9 +5,9 @@ A correction is a record too: entered open, given its lines and closed, in one t
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Table, text
 
-from gateway.store.migrations.v0002.base import Big, metadata
+from gateway.store.migrations.v0002.base import Big, Text, metadata
 
 IS_OPEN = text("state = 'open'")
 HAS_SEQ = text("seq IS NOT NULL")

@@ -10,11 +10,10 @@ from sqlalchemy import (
     Index,
     Integer,
     Table,
-    Text,
     text,
 )
 
-from gateway.store.migrations.v0002.base import Big, metadata
+from gateway.store.migrations.v0002.base import Big, Text, metadata
 
 # Triggers keep them as they are: a new price is a new version.
 price_version = Table(
