@@ -128,7 +128,11 @@ def told_by(v1: V1, parts: Parts) -> Callable[[], Iterator[Sample]]:
         in_doubt = parts.ledger.in_doubt.is_set()
         yield from v1.counts.samples()
         yield from gauges(
-            parts.in_flight.count, parts.placement, is_blind=is_blind, in_doubt=in_doubt
+            parts.in_flight.count,
+            parts.placement,
+            is_blind=is_blind,
+            in_doubt=in_doubt,
+            limits_together=parts.gate.is_together,
         )
 
     return samples

@@ -83,7 +83,8 @@ class Entry:
     async def move(self, other: Deployment) -> bool:
         """The record is another model's from now on, at its price; durable when this returns.
 
-        False, and nothing changed, if that doesn't fit into a budget, or is in another currency.
+        False, and nothing changed, if that doesn't fit into a budget, or under a limit of that
+        model, or is in another currency.
         Raises StoreDown.
         """
         assert self._record is not None
@@ -91,14 +92,19 @@ class Entry:
             return False
         ask, cut = self.errand.ask, self.errand.ask.max_tokens
         ask.max_tokens = self._asked_tokens
+        more: Grant | None = None
         try:
             opening = await self._opening_for(other)
             if opening.prices.currency != self._opening.prices.currency:
+                return False
+            more = await self._grant.at(other, opening.bound)
+            if more is None:
                 return False
             moved = await self._ledger.move(self._record, opening)
             if moved is None:
                 raise StoreDown("this request was given up for lost by another process; try again")
             self._record = moved
+            self._grant.also.append(more)
             cut = self._asked_tokens if moved.output_cut is None else moved.output_cut
         except (OverBudget, OtherCurrency):
             return False
@@ -106,6 +112,8 @@ class Entry:
             raise StoreDown("usage can't be recorded just now; try again") from None
         finally:
             ask.max_tokens = cut
+            if more is not None and more not in self._grant.also:
+                await more.settle(0, 0)
         return True
 
     @property

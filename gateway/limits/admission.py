@@ -15,6 +15,7 @@ What is given back at the end, and what isn't:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from gateway.asgi import Call
 from gateway.billing import Outcome
@@ -25,7 +26,7 @@ from gateway.limits import told
 from gateway.limits.gate import Gate, Grant
 from gateway.limits.limit import Kind, Limit, Take, wait_us
 from gateway.limits.limiter import LimiterDown
-from gateway.limits.rules import Rules, caller_of
+from gateway.limits.rules import Caller, Rules, caller_of
 from gateway.record import Settlement
 from gateway.store.directory import KeyDirectory
 from gateway.store.principal import Principal
@@ -50,22 +51,40 @@ class Admission:
         Raises LimitExceeded, RequestOverLimit, or LimitsUnavailable.
         """
         stored = self._directory.limit_rules
-        limits = self._rules.limits(caller_of(principal), deployment.id, stored)
+        caller = caller_of(principal)
+        limits = self._rules.limits(caller, deployment.id, stored)
+        further = partial(self._further, caller)
         if not limits:
-            return Grant(self._gate, call.id, ())
+            return Grant(self._gate, call.id, (), further)
         tokens = _most_tokens(deployment, bound)
         takes = [Take(limit, _amount(limit, tokens)) for limit in limits]
         for take in takes:
             if not take.can_ever_be:
                 raise _too_large(take)
         try:
-            verdict, grant = await self._gate.enter(call.id, takes)
+            verdict, grant = await self._gate.enter(call.id, takes, further)
         except LimiterDown:
             raise LimitsUnavailable("limits can't be counted just now; try again") from None
         call.extra |= told.headers(verdict.takes, verdict.levels)
         if grant is None:
             raise _refusal(call, verdict.takes, verdict.levels)
         return grant
+
+    async def _further(
+        self, caller: Caller, grant: Grant, other: Deployment, bound: Bound
+    ) -> Grant | None:
+        """Under the limits that it meets at another model alone; None if one has no room."""
+        met = {take.limit.key for one in (grant, *grant.also) for take in one.takes}
+        limits = self._rules.limits(caller, other.id, self._directory.limit_rules)
+        tokens = _most_tokens(other, bound)
+        takes = [Take(one, _amount(one, tokens)) for one in limits if one.key not in met]
+        if not all(take.can_ever_be for take in takes):
+            return None
+        try:
+            _, more = await self._gate.enter(f"{grant.id}/{other.id}", takes)
+        except LimiterDown:
+            return None
+        return more
 
     async def look(self, principal: Principal, models: Iterable[str]) -> list[tuple[Limit, int]]:
         """The caller's own limits, those at these models too, each with its level.

@@ -12,6 +12,7 @@ from gateway.limits.local import LocalLimiter
 class Alone:
     """As Limiter has it. Each limit is shared among `replicas`, as many as there are now."""
 
+    is_together = True
     waits = False
 
     def __init__(self, replicas: Callable[[], int], local: LocalLimiter | None = None) -> None:

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class Fallback:
-    """As Limiter has it. `on_change` hears whether it's counted together; it begins with no."""
+    """As Limiter has it. It begins alone; `on_change` hears of each change of `is_together`."""
 
     waits = True
 

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any
 
+from gateway.budgets.bounds import Bound
+from gateway.catalog.catalog import Deployment
 from gateway.limits.limit import Kind, Take
 from gateway.limits.limiter import LEASE_S, Held, Limiter, LimiterDown, Verdict
 
 BEAT_EVERY_S = 1.0
 
+Further = Callable[["Grant", Deployment, Bound], Awaitable["Grant | None"]]
+
+
+async def unlimited(grant: Grant, _: Deployment, __: Bound) -> Grant | None:
+    """Wherever it goes on, it meets no limit."""
+    return Grant(grant.gate, grant.id, ())
+
 
 class Grant:
     """A request that was let in: what it holds until `settle`. Left unsettled, it gives all back.
 
-    Also a request without any limit has one.
+    Also a request without any limit has one. `also` are those of the same request at other models,
+    which are settled with it.
     """
 
-    __slots__ = ("_gate", "id", "is_settled", "takes")
+    __slots__ = ("_further", "also", "gate", "id", "is_settled", "takes")
 
-    def __init__(self, gate: Gate, id: str, takes: Sequence[Take]) -> None:
-        self._gate = gate
+    def __init__(
+        self, gate: Gate, id: str, takes: Sequence[Take], further: Further = unlimited
+    ) -> None:
+        self.gate = gate
         self.id = id
         self.takes = takes
-        self.is_settled = not takes
+        self.is_settled = False
+        self.also: list[Grant] = []
+        self._further = further
 
     async def __aenter__(self) -> Grant:
         return self
@@ -36,6 +50,10 @@ class Grant:
     ) -> None:
         await self.settle(0, 0)
 
+    async def at(self, other: Deployment, bound: Bound) -> Grant | None:
+        """What it takes to go on at another model, or None; for `also`, or to be settled."""
+        return await self._further(self, other, bound)
+
     async def settle(self, requests: int, tokens: int | None) -> None:
         """It was so many requests, 0 or 1, and tokens; None: as many as were reserved.
 
@@ -44,8 +62,11 @@ class Grant:
         if self.is_settled:
             return
         self.is_settled = True
-        used = [_used(take, requests, tokens) for take in self.takes]
-        await self._gate.settle(self, used)
+        if self.takes:
+            used = [_used(take, requests, tokens) for take in self.takes]
+            await self.gate.settle(self, used)
+        for other in self.also:
+            await other.settle(requests, tokens)
 
     def held(self) -> list[Held]:
         """Its places among those that run at once."""
@@ -76,14 +97,21 @@ class Gate:
         """Grants that aren't settled."""
         return len(self._grants)
 
-    async def enter(self, id: str, takes: Sequence[Take]) -> tuple[Verdict, Grant | None]:
+    @property
+    def is_together(self) -> bool:
+        """Whether it's counted with all processes that should."""
+        return self._limiter.is_together
+
+    async def enter(
+        self, id: str, takes: Sequence[Take], further: Further = unlimited
+    ) -> tuple[Verdict, Grant | None]:
         """Let one in, or don't. Raises LimiterDown."""
         if not takes:
-            return Verdict(True, (), ()), Grant(self, id, takes)
+            return Verdict(True, (), ()), Grant(self, id, takes, further)
         verdict = await self._limiter.reserve(id, takes)
         if not verdict.admitted:
             return verdict, None
-        grant = self._grants[id] = Grant(self, id, takes)
+        grant = self._grants[id] = Grant(self, id, takes, further)
         return verdict, grant
 
     async def look(self, takes: Sequence[Take]) -> Verdict:

@@ -37,6 +37,7 @@ class Limiter(Protocol):
     `grant` names the request, and its places by it. Raises LimiterDown.
     """
 
+    is_together: bool  # whether it's counted with all processes that should
     waits: bool  # whether a call may give way to others, and so be cancelled
 
     async def reserve(self, grant: str, takes: Sequence[Take]) -> Verdict:

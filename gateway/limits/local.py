@@ -19,6 +19,7 @@ def monotonic_us() -> int:
 class LocalLimiter:
     """Nothing is awaited within a call, so each is one step."""
 
+    is_together = True
     waits = False
 
     def __init__(

@@ -36,6 +36,7 @@ class Beat:
 class RedisLimiter:
     """As Limiter has it. A call that takes longer than `timeout_s` raises LimiterDown."""
 
+    is_together = True
     waits = True
     script = SCRIPT
 

@@ -46,6 +46,7 @@ class Counts:
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._completions: Counter[tuple[str, str, str]] = Counter()
         self._tokens: Counter[tuple[str, str, str]] = Counter()
+        self._limited: Counter[str] = Counter()
         self._seconds: dict[tuple[str, bool], Histogram] = {}
         self._first: dict[str, Histogram] = {}
 
@@ -54,6 +55,8 @@ class Counts:
         path, status = fields["path"], str(fields["status"])
         route = path if path in self._routes else OTHER
         self._requests[route, status, fields.get("code") or ""] += 1
+        if limit := fields.get("limit"):
+            self._limited[limit] += 1
         if (outcome := fields.get("outcome")) is None:
             return
         model, tenant = fields["model"], self._tenant(fields["tenant_name"])
@@ -76,6 +79,9 @@ class Counts:
         for (model, tenant, token_class), number in self._tokens.items():
             labels = {"model": model, "tenant": tenant, "class": token_class}
             yield Sample("bulkhead_tokens_total", labels, number)
+        for limit, number in self._limited.items():
+            scope, _, kind = limit.partition(" ")
+            yield Sample("bulkhead_limited_total", {"scope": scope, "kind": kind}, number)
         for (model, streamed), histogram in self._seconds.items():
             labels = {"model": model, "streamed": str(streamed).lower()}
             yield from histogram.samples("bulkhead_request_seconds", labels)

@@ -42,6 +42,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
         "Requests with a record in the ledger, by outcome.",
     ),
     "bulkhead_tokens_total": ("counter", "Tokens of these, by class; input is what wasn't cached."),
+    "bulkhead_limited_total": ("counter", "Requests that a limit refused, by whose and of what."),
     "bulkhead_request_seconds": ("histogram", "From a completion's first byte to its end."),
     "bulkhead_first_token_seconds": ("histogram", "To the first token of a streamed one."),
     "bulkhead_requests_in_progress": ("gauge", "Completions that run or wait."),
@@ -52,6 +53,10 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
         "Whether a host or server is sent requests: 0 while its breaker is open.",
     ),
     "bulkhead_keys_blind": ("gauge", "Whether keys can't be checked: all requests are refused."),
+    "bulkhead_limits_together": (
+        "gauge",
+        "Whether limits are counted with all gateways: 0 while Redis can't be asked.",
+    ),
     "bulkhead_ledger_in_doubt": ("gauge", "Whether the ledger can't be written to."),
 }
 

@@ -9,7 +9,12 @@ from gateway.relay.placement import Placement
 
 
 def gauges(
-    in_progress: int, placement: Placement, *, is_blind: bool, in_doubt: bool
+    in_progress: int,
+    placement: Placement,
+    *,
+    is_blind: bool,
+    in_doubt: bool,
+    limits_together: bool = True,
 ) -> Iterator[Sample]:
     """All there are."""
     yield Sample("bulkhead_requests_in_progress", {}, in_progress)
@@ -21,3 +26,4 @@ def gauges(
             yield Sample("bulkhead_place_takes", labels, place.takes)
     yield Sample("bulkhead_keys_blind", {}, is_blind)
     yield Sample("bulkhead_ledger_in_doubt", {}, in_doubt)
+    yield Sample("bulkhead_limits_together", {}, limits_together)

@@ -238,6 +238,7 @@ async def test_a_process_that_starts_without_redis_serves(server: RedisServer) -
     server.kill()
     async with process(server, "a", least=2) as a:
         assert not a.limiter.is_together
+        assert not a.gate.is_together
         assert sum([bool(await a.enter(f"r{i}", PLACE)) for i in range(9)]) == 2
         server.start()
         await until(lambda: a.limiter.is_together, a)

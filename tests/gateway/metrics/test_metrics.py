@@ -123,6 +123,14 @@ def test_gauges_tell_who_waits_and_where_requests_are() -> None:
     assert found["bulkhead_keys_blind", None] == 1
 
 
+def test_what_a_limit_refused_is_counted_by_whose_and_of_what() -> None:
+    counts = Counts(ROUTES)
+    for _ in range(2):
+        counts.saw(ended(outcome=None, status=429, code="rate_limit_exceeded", limit="tenant rpm"))
+    found = parsed(counts)
+    assert found["bulkhead_limited_total", (("kind", "rpm"), ("scope", "tenant"))] == 2
+
+
 def test_each_sample_belongs_to_a_family() -> None:
     counts = Counts(ROUTES)
     counts.saw(ended())
