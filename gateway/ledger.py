@@ -24,7 +24,6 @@ from gateway.record import (
     Settlement,
     bill,
     closed_values,
-    list_amount,
     opened_values,
     rollup_of,
 )
@@ -177,23 +176,22 @@ class Ledger:
             raise
 
     def _settling_job(self, record: OpenRecord, settlement: Settlement) -> Job[bool]:
-        billable, reason, billed = bill(record.opening, settlement)
-        amount_pico = sum(line.amount_pico for line in billed)
+        billed = bill(record.opening, settlement)
         values = closed_values(settlement) | {
             "id": record.id,
-            "billable": billable,
-            "bill_reason": reason,
-            "amount_pico": amount_pico,
-            "list_amount_pico": list_amount(record.opening.terms, billed),
+            "billable": billed.billable,
+            "bill_reason": billed.reason,
+            "amount_pico": billed.amount_pico,
+            "list_amount_pico": billed.list_amount_pico,
             "ended_at": self._clock.now_us(),
         }
-        rollup = rollup_of(record) if billable else None
+        rollup = rollup_of(record) if billed.billable else None
 
         def job(db: Connection) -> bool:
             now_us = self._clock.now_us()
-            budgets = close(db, values | {"settled_at": now_us}, billed, rollup)
+            budgets = close(db, values | {"settled_at": now_us}, billed.lines, rollup)
             if budgets:
-                spend(db, record.id, record.opening.prices.currency, amount_pico, now_us)
+                spend(db, record.id, record.opening.prices.currency, billed.amount_pico, now_us)
             return budgets is not None
 
         return job

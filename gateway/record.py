@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gateway.billing import BillReason, Outcome, UsageSource, billing
 from gateway.budgets.bounds import UNBOUND, Bound
@@ -67,25 +66,33 @@ class Settlement:
     attempts: int = 1
 
 
-def bill(opening: Opening, settlement: Settlement) -> tuple[bool, BillReason, tuple[Line, ...]]:
-    """Whether a record is billed, why, and its lines: none if it isn't."""
+class Bill(NamedTuple):
+    """What a record is closed with; amounts in pico-units."""
+
+    billable: bool
+    reason: BillReason
+    list_amount_pico: int | None  # None: the list is in another currency
+    amount_pico: int = 0
+    lines: tuple[Line, ...] = ()
+
+
+def bill(opening: Opening, settlement: Settlement) -> Bill:
+    """Whether a record is billed, why, and for what: no lines if it isn't."""
     usage = settlement.usage
     delivered = settlement.first_token_at is not None
     billable, reason = billing(settlement.outcome, usage, delivered=delivered)
+    listed = opening.terms.list_prices
+    nothing = None if listed is None else 0
     if not billable or usage is None:
-        return False, reason, ()
-    billed = lines(opening.model_id, opening.prices, usage, opening.terms.list_prices)
-    amounts = sum(line.amount_pico for line in billed), list_amount(opening.terms, billed) or 0
-    if max(amounts) > _MAX_AMOUNT_PICO:
-        return False, BillReason.AMOUNT_OUT_OF_RANGE, ()
-    return True, reason, billed
-
-
-def list_amount(terms: Terms, billed: Iterable[Line]) -> int | None:
-    """What lines would cost at the list price, in pico-units. None: it's in another currency."""
-    if terms.list_prices is None:
-        return None
-    return sum(line.list_amount_pico or 0 for line in billed)
+        return Bill(False, reason, nothing)
+    billed = lines(opening.model_id, opening.prices, usage, listed)
+    amount = list_amount = 0
+    for line in billed:
+        amount += line.quantity * line.price_pico
+        list_amount += line.quantity * (line.list_price_pico or 0)
+    if max(amount, list_amount) > _MAX_AMOUNT_PICO:
+        return Bill(False, BillReason.AMOUNT_OUT_OF_RANGE, nothing)
+    return Bill(True, reason, nothing if listed is None else list_amount, amount, billed)
 
 
 def rollup_of(record: OpenRecord) -> dict[str, object]:

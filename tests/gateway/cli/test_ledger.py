@@ -118,6 +118,17 @@ async def test_a_kept_checkpoint_shows_what_was_done(state: Path, record_id: str
     assert (unread.exit_code, "no checkpoint" in unread.output) == (1, True)
 
 
+def test_a_price_of_the_past_is_not_deployed(state: Path) -> None:
+    changed = CONFIG.replace('output = "2" }', 'output = "3", effective_from = 2026-01-01 }')
+    with closing(open_for_writing(state / DATABASE)) as db, transaction(db):
+        sync(db, wanted_of(parse(CONFIG, "x")[0]), SYSTEM_CLOCK.now_us())
+    (state.parent / "bulkhead.toml").write_text(changed)
+    for options in ([], ["--dry-run"]):
+        refused = run(state, "deploy", *options)
+        assert (refused.exit_code, "effective_from" in refused.output) == (3, True)
+    assert not (state / "deployments").exists()
+
+
 def test_prices_in_force_and_their_history(state: Path) -> None:
     assert "No prices yet" in run(state, "prices", "list").output
     now = SYSTEM_CLOCK.now_us()
