@@ -212,6 +212,11 @@ def _settings(
     return settings, report
 
 
+def in_environment(name: str) -> str | None:
+    """The value of a variable that a command was given the name of."""
+    return os.environ.get(name)
+
+
 def secrets_known(place: Place, environ: Mapping[str, str] | None = None) -> list[KnownSecret]:
     """The secrets that the file names or the vault has, also beside faults of the file."""
     environ = os.environ if environ is None else environ

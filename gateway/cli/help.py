@@ -25,6 +25,7 @@ SECTIONS = {
         "whoami",
         "hosts",
         "kv",
+        "backend",
         "fault",
         "tail",
         "doctor",

@@ -1,0 +1,93 @@
+"""`bulkhead backend`: what a server does, before it is attached, or since."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import click
+import msgspec
+
+from gateway.cli.accounts import as_json
+from gateway.cli.options import Unreachable, table
+from gateway.conformance.backend import Target, Unusable
+from gateway.conformance.run import trials
+from gateway.conformance.verdict import Line, Verdict
+from runtime.config.attached import KINDS
+from runtime.config.kinds import is_http_url
+from runtime.settings import in_environment
+
+MARKS = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.UNKNOWN: "?"}
+CACHES = ("salted", "off", "shared-accepted")
+
+
+@click.group()
+def backend() -> None:
+    """Servers to attach, or attached ones."""
+
+
+@backend.command("test")
+@click.argument("url")
+@click.option("--kind", type=click.Choice(list(KINDS)), default="openai", show_default=True)
+@click.option("--cache", type=click.Choice(CACHES), help="As in the config. Default: its kind's.")
+@click.option("--model", default="", help="Its name there. Default: the first that is listed.")
+@click.option("--api-key-env", default="", help="The variable that holds its key.")
+@click.option(
+    "--second-key-env",
+    default="",
+    help="Of another tenant's key, where keys and not salts keep caches apart.",
+)
+@as_json
+def test_backend(  # noqa: PLR0913 - one argument an option
+    url: str,
+    kind: str,
+    cache: str | None,
+    model: str,
+    api_key_env: str,
+    second_key_env: str,
+    as_json: bool,
+) -> None:
+    """Try the server at URL (its /v1): caches, cancelling, counting, errors, characters.
+
+    Sends it some dozens of requests. Exit code 1 if a line fails. Lines with ? can't be seen from
+    outside: give the server its metrics (vLLM and SGLang: --enable-metrics, llama.cpp: --slots).
+    """
+    if not is_http_url(url):
+        raise click.UsageError(f"URL: expected the http(s) URL of its /v1, found {url!r}")
+    target = Target(
+        url,
+        kind,
+        cache or "",  # type: ignore[arg-type] # click has checked it
+        model,
+        _secret(api_key_env),
+        _secret(second_key_env),
+    )
+    try:
+        lines = asyncio.run(_tried(target, shown=not as_json))
+    except Unusable as fault:
+        raise Unreachable(str(fault)) from None
+    if as_json:
+        click.echo(json.dumps({"url": url, "kind": kind, "lines": msgspec.to_builtins(lines)}))
+    else:
+        rows = [(MARKS[line.verdict], line.name, line.seen) for line in lines]
+        click.echo(table(rows, ("", "WHAT", "SEEN")))
+    sys.exit(any(line.verdict is Verdict.FAIL for line in lines))
+
+
+async def _tried(target: Target, *, shown: bool) -> list[Line]:
+    """All lines; on a terminal each name is told as it is known, since they take a while."""
+    lines = []
+    async for line in trials(target):
+        lines.append(line)
+        if shown and sys.stderr.isatty():
+            click.echo(f"{MARKS[line.verdict]} {line.name}", err=True)
+    return lines
+
+
+def _secret(variable: str) -> str:
+    """A key by the variable that holds it: on a command line others could read it."""
+    found = in_environment(variable) if variable else ""
+    if found is None:
+        raise click.UsageError(f"there is no variable {variable} in the environment")
+    return found
