@@ -1,7 +1,7 @@
 """Alerts: raised once a window for each percentage of a budget's limit that its spending reaches.
 
 They are raised in the transaction that reaches them, and sent later, by `sender`. The last one is
-raised, too, when a request is refused for what was spent: spending itself stops short of a limit.
+raised, too, when a request is refused and nearly all is spent: spending stops short of a limit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The alert that a budget is spent, raised by the first request of a window that it refuses.
+"""The alert that a budget is spent, raised by a request that is refused for want of what is left.
 
-A refused request leaves nothing in the store, so this is a transaction of its own, once a window.
+Spending itself stops short of a limit, by less than a request may cost. A budget of which a tenth
+is left isn't spent, however large the request. What is refused leaves nothing in the store, so this
+is a transaction of its own, once a window.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from contextlib import suppress
 
 from gateway.budgets.alerts import raise_exhausted
 from gateway.budgets.holds import OverBudget
-from gateway.budgets.rows import Account, insert_window
 from gateway.store.errors import StoreUnavailable
-from gateway.store.sql import Connection
 from gateway.store.writer import Writer
+
+NEARLY_ALL = 90  # percent
 
 
 class Exhausted:
@@ -24,17 +26,14 @@ class Exhausted:
 
     def note(self, fault: BaseException) -> None:
         """A request was refused with this; nobody waits for the alert."""
-        if not isinstance(fault, OverBudget) or not fault.is_spent:
+        if not isinstance(fault, OverBudget) or fault.reason == "held":
             return
         account = fault.account
+        if account.spent_nano * 100 < NEARLY_ALL * account.budget.limit_nano:
+            return
         budget_id, starts_at = account.key
         if self._told.get(budget_id) == starts_at:
             return
         self._told[budget_id] = starts_at
         with suppress(StoreUnavailable):  # closed: another gateway will be asked for as much
-            self._writer.post(lambda db: _raise(db, account, fault.at_us))
-
-
-def _raise(db: Connection, account: Account, now_us: int) -> None:
-    insert_window(db, account)  # its row may have been the refused request's
-    raise_exhausted(db, account, now_us)
+            self._writer.post(lambda db: raise_exhausted(db, account, fault.at_us))

@@ -8,6 +8,7 @@ when; and what a window has spent is the sum of its records' amounts, each round
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from gateway.budgets.alerts import raise_reached
 from gateway.budgets.bounds import LEAST_OUTPUT, Bound, most_pico, nano_of, output_within
@@ -30,9 +31,12 @@ class OverBudget(Exception):
         self.output_that_fits = output_that_fits  # tokens; negative: not even the input does
 
     @property
-    def is_spent(self) -> bool:
-        """Whether it's for what was spent: it wouldn't fit if nothing else ran, either."""
-        return self.account.left_nano + self.account.held_nano < self.needed_nano
+    def reason(self) -> Literal["limit", "spent", "held"]:
+        """Why: it is more than the whole limit; or else for what was spent, or what others hold."""
+        limit_nano = self.account.budget.limit_nano
+        if self.needed_nano > limit_nano:
+            return "limit"
+        return "spent" if self.needed_nano > limit_nano - self.account.spent_nano else "held"
 
 
 class OtherCurrency(Exception):

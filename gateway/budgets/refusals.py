@@ -24,15 +24,18 @@ def over_budget(fault: OverBudget) -> InsufficientQuota:
     ]
     if fault.output_that_fits > 0:
         told.append(f"with max_tokens of at most {fault.output_that_fits} it fits")
-    ends_at = account.window.ends_at
-    if not fault.is_spent:
-        told.append("more is left when requests that run have ended")
-        return InsufficientQuota("; ".join(told), retry_after_s=HELD_RETRY_S)
-    if ends_at is None:
-        return InsufficientQuota("; ".join(told))
-    told.append(f"it starts anew at {moment(ends_at)}")
-    wait_s = -((fault.at_us - ends_at) // US_PER_S)
-    return InsufficientQuota("; ".join(told), retry_after_s=max(wait_s, 1))
+    match fault.reason:
+        case "limit":
+            told.append(f"its whole limit is {format_nano(budget.limit_nano)}")
+            retry_after_s = None
+        case "held":
+            told.append("more is left when requests that run have ended")
+            retry_after_s = HELD_RETRY_S
+        case "spent":
+            ends_at = account.window.ends_at
+            told += [] if ends_at is None else [f"it starts anew at {moment(ends_at)}"]
+            retry_after_s = None if ends_at is None else _seconds(ends_at - fault.at_us)
+    return InsufficientQuota("; ".join(told), retry_after_s=retry_after_s)
 
 
 def other_currency(fault: OtherCurrency) -> CurrencyNotBudgeted:
@@ -56,3 +59,8 @@ def moment(at_us: int) -> str:
     """A time for people and machines: RFC 3339, UTC, in seconds."""
     at = EPOCH + at_us * US
     return at.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seconds(us: int) -> int:
+    """Whole ones, rounded up; one at least."""
+    return max(-(-us // US_PER_S), 1)

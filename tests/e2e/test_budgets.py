@@ -176,8 +176,8 @@ def test_an_alert_reaches_the_webhook(tmp_path: Path, monkeypatch: pytest.Monkey
         config = fake_config(more=f'[alerts]\nurl = "{url}"\nsecret = "ALERTS_KEY"\n')
         receiver.script = [status(500)]
         with running(tmp_path, config) as stack:
-            make(stack, "demo", 1, "--alerts", "100")
-            assert complete(stack).status_code == 429
+            make(stack, "demo", MOST, "--alerts", "1")
+            assert complete(stack).status_code == 200
             eventually(lambda: len(receiver.got) == 2, "it is tried again")
             assert b"t0ken" not in receiver.got[0].body
             assert "a secret" not in stack.log.read_text()

@@ -70,14 +70,14 @@ async def test_a_budget_is_spent_when_a_request_is_refused_for_it(
     ledger: Ledger, path: Database
 ) -> None:
     """Spending itself stops short of the limit: else nobody would be told."""
-    make(path, limit_nano=1500, alerts=(100,))
+    make(path, limit_nano=1050, alerts=(100,))
     running = await ledger.open(opening())
     for _ in range(3):
         with pytest.raises(OverBudget):
             await ledger.open(opening())
     await ledger.flush()
     assert raised(path) == [], "it was held, not spent"
-    await ledger.settle(running, replace(COMPLETED, usage=Usage(900, 0, 0)))
+    await ledger.settle(running, replace(COMPLETED, usage=Usage(950, 0, 0)))
     for _ in range(3):
         with pytest.raises(OverBudget):
             await ledger.open(opening())
@@ -85,15 +85,17 @@ async def test_a_budget_is_spent_when_a_request_is_refused_for_it(
     assert [percent for percent, _, _ in raised(path)] == [100]
 
 
-async def test_the_first_request_of_a_window_may_be_refused(
-    ledger: Ledger, clock: FakeClock, path: Database
+@pytest.mark.parametrize(("limit", "spent"), [(1, 0), (999, 0), (1500, 800), (1200, 1000)])
+async def test_a_budget_is_not_spent_because_a_request_is_large(
+    ledger: Ledger, path: Database, limit: int, spent: int
 ) -> None:
-    make(path, clock.us, limit_nano=1, period="daily", alerts=(100,))
-    clock.us += 5 * DAY_US
+    make(path, limit_nano=limit, alerts=(100,))
+    if spent:
+        await spend(ledger, spent)
     with pytest.raises(OverBudget):
         await ledger.open(opening())
     await ledger.flush()
-    assert len(raised(path)) == 1
+    assert raised(path) == []
 
 
 async def test_a_new_budget_that_is_spent_already_tells_so(

@@ -210,9 +210,7 @@ class Spending(RuleBasedStateMachine):
         return next(iter(self.ledgers.values()))
 
     def snapshot(self) -> list[Any]:
-        """All but windows in which nothing was spent or held: that one is spent may be told."""
-        used = "budget_window WHERE spent_nano > 0 OR held_nano > 0"
-        tables = (used, "budget_hold", "usage_record", "usage_line", "usage_rollup")
+        tables = ("budget_window", "budget_hold", "usage_record", "usage_line", "usage_rollup")
         return [self.db.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
 
     def teardown(self) -> None:

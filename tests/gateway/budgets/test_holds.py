@@ -70,7 +70,7 @@ async def test_200_at_once_at_a_budget_for_one_admit_one(ledger: Ledger, path: D
     refused = [answer for answer in answers if isinstance(answer, OverBudget)]
     assert len(refused) == 199
     assert windows(path) == [(0, 0, HOLD)]
-    assert not any(fault.is_spent for fault in refused)  # it would fit if nothing else ran
+    assert {fault.reason for fault in refused} == {"held"}  # it would fit if nothing else ran
 
 
 async def test_replicas_share_a_budget(ledger: Ledger, clock: FakeClock, path: Database) -> None:
@@ -105,7 +105,7 @@ async def test_a_request_that_is_refused_leaves_nothing(ledger: Ledger, path: Da
     make(path, limit_nano=HOLD - 1, period="daily")
     with pytest.raises(OverBudget) as caught:
         await ledger.open(opening())
-    assert caught.value.is_spent
+    assert caught.value.reason == "limit"
     assert caught.value.output_that_fits == 99
     with closing(open_for_writing(path)) as db:
         assert db.execute("SELECT count(*) FROM usage_record").fetchone() == (0,)

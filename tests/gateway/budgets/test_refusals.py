@@ -45,6 +45,12 @@ def test_a_total_does_not_start_anew() -> None:
     )
 
 
+def test_what_is_more_than_the_whole_limit_need_not_be_tried_again() -> None:
+    refusal = over_budget(OverBudget(account(86_400 * S), 0, 11 * NANO, 7))
+    assert refusal.retry_after_s is None
+    assert refusal.message.endswith("of at most 7 it fits; its whole limit is 10")
+
+
 def test_another_currency_is_named() -> None:
     refusal = other_currency(OtherCurrency(account(None).budget, "USD"))
     assert (refusal.row.status, refusal.param) == (403, "model")
