@@ -271,7 +271,7 @@ def test_wrong_routes_and_methods(fake_stack: Stack) -> None:
 
 def test_usage_parameters_are_checked(fake_stack: Stack) -> None:
     bad = {
-        "start_time": "yesterday", "end_time": "2026-01-01", "bucket_width": "1m", "limit": "1",
+        "start_time": "yesterday", "end_time": "2026-01-01", "bucket_width": "1m", "limit": "0",
     }  # fmt: skip
     with fake_stack.client() as client:
         for name, value in bad.items():

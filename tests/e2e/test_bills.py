@@ -7,15 +7,25 @@ import datetime
 import hashlib
 import io
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 from gateway.usage.export import FORMATS
 from tests.e2e.ledger import exported
-from tests.stack import Stack
+from tests.stack import Stack, fake_config, running
 
 PERIOD = {"start_time": "2026-01-01T00:00:00Z", "end_time": "2099-01-01T00:00:00Z"}
 FROM_TO = ("--from", PERIOD["start_time"], "--to", PERIOD["end_time"])
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One of its own: others count the records of a shared one."""
+    with running(tmp_path_factory.mktemp("bills"), fake_config()) as found:
+        yield found
 
 
 def use(stack: Stack, times: int) -> None:
@@ -36,32 +46,32 @@ def billed(text: str) -> dict[str, Decimal]:
     return found
 
 
-def test_a_bill_is_the_same_wherever_it_is_told(fake_stack: Stack, tmp_path: Path) -> None:
-    use(fake_stack, 5)
-    with fake_stack.client() as client:
+def test_a_bill_is_the_same_wherever_it_is_told(stack: Stack, tmp_path: Path) -> None:
+    use(stack, 5)
+    with stack.client() as client:
         bound = client.get("/v1/usage/export", params=PERIOD).headers["x-bulkhead-seq-bound"]
         for fmt in FORMATS:
             query = PERIOD | {"format": fmt, "bound": bound}
             over_http = client.get("/v1/usage/export", params=query)
             assert over_http.status_code == 200, over_http.text
-            for secret in ("canary-prompt", fake_stack.key):
+            for secret in ("canary-prompt", stack.key):
                 assert secret.encode() not in over_http.content
             told = client.get("/v1/usage/export/manifest", params=query).json()
             (entry,) = told["contents"]["files"]
             assert entry["sha256"] == hashlib.sha256(over_http.content).hexdigest()
             out, manifest = tmp_path / f"bill.{fmt}", tmp_path / f"bill.{fmt}.json"
             words = ("usage", "export", "--tenant", "demo", "--format", fmt, "--bound", bound)
-            fake_stack.cli(*words, *FROM_TO, "-o", str(out), "--manifest", str(manifest))
+            stack.cli(*words, *FROM_TO, "-o", str(out), "--manifest", str(manifest))
             assert out.read_bytes() == over_http.content
             assert json.loads(manifest.read_text())["public_key"] == told["public_key"]
-            assert f"{out.name}: " in fake_stack.cli("usage", "verify", str(manifest))
+            assert f"{out.name}: " in stack.cli("usage", "verify", str(manifest))
 
 
-def test_usage_and_charges_add_up_to_the_same(fake_stack: Stack) -> None:
-    use(fake_stack, 3)
+def test_usage_and_charges_add_up_to_the_same(stack: Stack) -> None:
+    use(stack, 3)
     now = datetime.datetime.now(datetime.UTC)
     period = PERIOD | {"start_time": f"{now - datetime.timedelta(days=2):%Y-%m-%dT00:00:00Z}"}
-    with fake_stack.client() as client:
+    with stack.client() as client:
         page = client.get("/v1/usage", params=period).json()
         charges = client.get("/v1/usage/export", params=period | {"format": "focus"}).text
     used: dict[str, Decimal] = {}
