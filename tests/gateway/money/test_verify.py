@@ -239,3 +239,22 @@ async def test_the_keeper_seals_and_signs_once_a_day(
     body = signed.body(KEY.public_key())
     assert (body.seq, body.heads[0].chain_seq) == (BATCH + 2, BATCH + 2)
     assert findings(path) == []
+
+
+@pytest.mark.parametrize("table", ["seal", "checkpoint"])
+async def test_seals_and_checkpoints_never_change(
+    ledger: Ledger, path: Database, table: str
+) -> None:
+    await enter(ledger)
+    sign(path)
+    changes = [
+        f"DELETE FROM {table}",
+        f"TRUNCATE {table}",
+        f"REPLACE INTO {table} SELECT * FROM {table}",
+    ]
+    changes += [f"UPDATE {table} SET {column} = {column}" for column in ("hash", "body")]
+    before = rows(path, f"SELECT * FROM {table}")
+    for change in changes:
+        with pytest.raises(Exception, match=r"not|no such|does|syntax"):
+            write(path, lambda db, change=change: db.execute(change))  # type: ignore[misc]
+    assert rows(path, f"SELECT * FROM {table}") == before
