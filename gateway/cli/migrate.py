@@ -12,19 +12,26 @@ import msgspec
 from gateway.cli.accounts import as_json
 from gateway.cli.options import Places, locate, need_database, tell_if_new, whereabouts
 from gateway.store import migrate as migrations
-from gateway.store.address import Database
+from gateway.store.address import Database, Postgres
 from gateway.store.backup import BACKUPS
 from gateway.store.hold import using
 from gateway.store.migrate import Rehearsal
+from gateway.store.moving import move
 from gateway.stores import database_of, is_there
 from runtime import state
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Try it, and say what it would run.")
+@click.option(
+    "--from-sqlite",
+    "source",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Move this file's content into the PostgreSQL database that is configured, an empty one.",
+)
 @whereabouts
 @as_json
-def migrate(dry_run: bool, places: Places, as_json: bool) -> None:
+def migrate(dry_run: bool, source: Path | None, places: Places, as_json: bool) -> None:
     """Bring the store to the schema of this version. `serve` does so by itself.
 
     SQLite's file is copied to `backups/` before; the last 3 copies are kept. There is no way back
@@ -32,6 +39,11 @@ def migrate(dry_run: bool, places: Places, as_json: bool) -> None:
     """
     place = locate(places)
     database = database_of(place)
+    if source is not None:
+        if dry_run or not isinstance(database, Postgres):
+            raise click.UsageError("--from-sqlite needs `store.url`, and knows no --dry-run")
+        _move(source, database, as_json=as_json)
+        return
     if dry_run:
         need_database(database)
         found = migrations.rehearse(database)
@@ -50,6 +62,16 @@ def migrate(dry_run: bool, places: Places, as_json: bool) -> None:
     click.echo("Migrated." if steps else "The store has the schema of this version already.")
     if steps and not is_new and (copies := _copies(database)):
         click.echo(f"It is kept as it was in {copies}.", err=True)
+
+
+def _move(source: Path, target: Postgres, *, as_json: bool) -> None:
+    moved = move(source, target)
+    if as_json:
+        click.echo(json.dumps({"moved": moved}))
+        return
+    for table, rows in moved.items():
+        click.echo(f"  {table}: {rows}")
+    click.echo(f"Moved {source} to {target}. The file stays as it is; keep the root secret.")
 
 
 def _copies(database: Database) -> Path | None:

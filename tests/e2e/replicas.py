@@ -53,6 +53,11 @@ def records(url: str) -> list[dict[str, Any]]:
         return dicts(db.execute("SELECT * FROM usage_record"))
 
 
+def rows_of(url: str, sql: str) -> list[Any]:
+    with closing(open_for_reading(Postgres(url))) as db:
+        return db.execute(sql).fetchall()
+
+
 def check_books(url: str, ended: list[str]) -> None:
     """Who received the end of an answer is billed for it, once; sums are those of the lines."""
     rows = records(url)

@@ -21,6 +21,7 @@ from tests.e2e.replicas import (
     end_sessions,
     records,
     replicas,
+    rows_of,
     wait_until_none_is_open,
 )
 from tests.postgres import Server, server
@@ -86,6 +87,10 @@ def test_kill_9_of_one_under_load(pair: list[Stack], url: str) -> None:
     wait_until_none_is_open(url)
     check_books(url, there.ended + here.ended)
     assert any(row["state"] == "orphaned" for row in records(url))
+    for stack in pair:
+        assert stack.cli("ledger", "reconcile")
+    eventually(partial(_all_sealed, url), "not all is sealed")
+    assert second.cli("ledger", "verify")
 
 
 def test_what_one_left_that_doesn_t_come_back_is_closed_by_the_other(
@@ -183,6 +188,12 @@ def _refused(folder: Path, environ: dict[str, str]) -> str:
     )
     assert done.returncode != 0
     return done.stderr
+
+
+def _all_sealed(url: str) -> bool:
+    return rows_of(url, "SELECT count(*) FROM usage_record") == rows_of(
+        url, "SELECT count(*) FROM seal"
+    )
 
 
 def _is_refused(stack: Stack) -> bool:

@@ -25,6 +25,7 @@ from gateway.store.sql import Cursor, Values
 WRITING = 0x62_75_6C_6B  # the advisory lock: any number that is ours
 STANDING_STILL_S = 10
 STATEMENT_S = 60
+READING_S = 3600
 
 _DEFAULTS = {  # the URL may say otherwise
     "connect_timeout": 5,
@@ -41,6 +42,11 @@ _LIMITS = (
 )
 T = TypeVar("T")
 
+_BEGIN_READING = (  # who reads holds up nobody, and may take its time over all records there are
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+    f" SET LOCAL statement_timeout = '{READING_S}s';"
+    f" SET LOCAL idle_in_transaction_session_timeout = '{READING_S}s'"
+)
 _DURABLE = """
 SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'
@@ -80,7 +86,7 @@ class PostgresSession:
 
     def begin_reading(self) -> None:
         """See one snapshot from now on, until `commit`."""
-        self._script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._script(_BEGIN_READING)
 
     def commit(self) -> None:
         """Raises StoreUnavailable if anything had failed, or ended it: PostgreSQL wouldn't mind."""

@@ -7,6 +7,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
+
 from gateway.admin.key import ensure
 from gateway.doctor import folder, machine
 from gateway.doctor.finding import Patient
@@ -15,6 +17,7 @@ from runtime.config.models import ModelSettings
 from runtime.config.sections import FileSettings
 from runtime.settings import Settings
 from tests.gateway.doctor.patients import levels, one, patient
+from tests.postgres import Server
 
 
 class AtClock:
@@ -101,3 +104,23 @@ def test_weights(tmp_path: Path) -> None:
     )
     found = list(folder.models_weights(patient(tmp_path, models=models)))
     assert levels(found) == ["ok", "error", "warning"]
+
+
+def test_a_store_of_postgresql(well: Patient, postgres_server: Server) -> None:
+    """Its server is asked; a password is shown nowhere."""
+    found = msgspec.structs.replace(
+        well.place, store_url=postgres_server.new_database(migrated=True)
+    )
+    there = Patient(found, None)
+    told = one(folder.store(there), "ok").text
+    assert told.startswith("postgresql://bulkhead@127.0.0.1:")
+    assert "0 records" in told
+    assert list(folder.clock_and_store(there)) == []
+    away = msgspec.structs.replace(found, store_url="postgresql://u:canary@127.0.0.1:1/db")
+    fault = one(folder.store(Patient(away, None)), "error")
+    assert "canary" not in fault.text
+    assert "see that its server runs" in fault.todo
+    empty = msgspec.structs.replace(found, store_url=postgres_server.new_database())
+    assert (
+        "is migrated at the next start" in one(folder.store(Patient(empty, None)), "warning").text
+    )
