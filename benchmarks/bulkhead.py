@@ -31,6 +31,7 @@ class Served:
     key: str
     child: Child
     places: tuple[str, ...]  # options that name its configuration and its state
+    ready_s: float = 0.0  # from its start to its being ready
 
     def target(self, path: str, key: str = "") -> Target:
         """A route of its, with this key or the demo tenant's."""
@@ -43,11 +44,7 @@ class Served:
 
     def command(self, *words: str) -> str:
         """What a command on its configuration and state prints. Raises ChildFailed."""
-        command = [*python("gateway", *words), *self.places]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ChildFailed(f"{' '.join(words)}: {done.stderr}")
-        return done.stdout
+        return _command(*words, *self.places)
 
 
 def model_folder() -> Path:
@@ -65,6 +62,15 @@ def int4_folder(source: Path) -> Path:
     return target
 
 
+def _command(*words: str) -> str:
+    done = subprocess.run(
+        python("gateway", *words), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ChildFailed(f"{' '.join(words)}: {done.stderr}")
+    return done.stdout
+
+
 @contextmanager
 def bulkhead(
     config: str,
@@ -72,22 +78,28 @@ def bulkhead(
     core: int | None = None,
     program: Sequence[str] = ("gateway",),
     folder: Path = SCRATCH,
+    migrated: bool = False,
 ) -> Iterator[Served]:
     """Serve what `config` (TOML) says, in a state folder of its own, until the block is left.
 
     `program`: what stands for `bulkhead`, as a module and its first arguments. `folder`: where its
-    own is made.
+    own is made. `migrated`: its store is there before it starts, as it is at every start but the
+    first.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as own:
         path = Path(own) / "bulkhead.toml"
         path.write_text(config)
         places = (f"--config={path}", f"--state={own}/state")
+        if migrated:
+            _command("migrate", *places)
         ports = (f"--port={free_port()}", f"--admin-port={free_port()}")
         command = python(*program, "dev", *places, *ports)
+        began = time.monotonic()
         with child(command, "BULKHEAD_API_KEY=", core=core) as served:
-            url = served.printed("BULKHEAD_URL=")
-            yield Served(f"{url}/v1", served.printed("BULKHEAD_API_KEY="), served, places)
+            ready_s = time.monotonic() - began
+            url, key = served.printed("BULKHEAD_URL="), served.printed("BULKHEAD_API_KEY=")
+            yield Served(f"{url}/v1", key, served, places, ready_s)
 
 
 def fdatasync_ms() -> float:

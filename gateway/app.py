@@ -155,9 +155,9 @@ def from_parent(parent: Parent) -> ASGIApp:
     following = partial(reload.following, start, sign)
     app = create_app(start.settings, following, Worker(parent), sign.tell)
     # What is loaded now stays: leave it out of collections, which cost a tenth of a request.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()  # see gateway/processes/loading.py
     return app
 
 

@@ -87,11 +87,9 @@ def ways() -> Iterator[tuple[Engine, list[Way]]]:
 def _ours(name: str, up: Engine, folder: Path, core: int | None) -> Iterator[Way]:
     """Everything on: keys, budgets, prices, the durable ledger, the request log."""
     config = "".join(CONFIG.format(id=model, url=up.url) for model in MODELS)
-    began = time.monotonic()
-    with bulkhead(config, core=core, folder=folder) as served:
-        ready_s = time.monotonic() - began
+    with bulkhead(config, core=core, folder=folder, migrated=True) as served:
         _limit(served)
-        yield Way(name, served.target(PATH), served.child, ready_s)
+        yield Way(name, served.target(PATH), served.child, served.ready_s)
 
 
 def _limit(served: Served) -> None:

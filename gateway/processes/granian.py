@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,20 +23,18 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.log import LogLevels
 from granian.server import MPServer
 from granian.server.mp import WorkerProcess
-from starlette.types import ASGIApp
 
 from gateway.deployed import Deployed
-from gateway.processes.parent import Parent, Word
+from gateway.processes.loading import APP, load_app
+from gateway.processes.parent import Word
 from gateway.processes.renewal import Offer, Renewal
 from gateway.processes.tls_files import TlsFiles, TlsFolder
 from gateway.processes.workers import Workers
 from runtime import state
-from runtime.deploy.reload import Told
 from runtime.tls.listener import BACKLOG
 
 log = structlog.get_logger()
 
-APP = "gateway.app:from_parent"
 # Of one connection: the most that its head may be, and that waits for a client that doesn't read.
 HTTP1_BUFFER_BYTES = 64 * 1024
 TURN_S = 0.1
@@ -45,13 +42,6 @@ GRACE_S = 30.0  # for a retired worker, after the last answer it may have
 # By default, headers may have 16 MiB, and a peer that vanished is never missed.
 HTTP2 = HTTP2Settings(max_headers_size=64 * 1024, keep_alive_interval=30_000)
 PROTOCOLS = {"1.2": SSLProtocols.tls12, "1.3": SSLProtocols.tls13}
-
-
-def load_app(pipe: Connection, listener: int, told: Told) -> ASGIApp:
-    """In the worker. By name, so that no parent loads the app."""
-    module, _, name = APP.partition(":")
-    app: ASGIApp = getattr(import_module(module), name)(Parent(pipe, listener, told))
-    return app
 
 
 class ServerProcess:

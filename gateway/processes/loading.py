@@ -1,0 +1,34 @@
+"""What a worker process does first: a request may wait for all that it imports.
+
+This module is the first of ours that the process imports, to find `load_app`; so it imports little.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from importlib import import_module
+from multiprocessing import parent_process
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from starlette.types import ASGIApp
+
+    from runtime.deploy.reload import Told
+
+if parent_process() is not None:
+    gc.disable()  # until it serves: what is loaded stays, and to look for garbage in it takes long
+    # structlog imports rich wherever it is installed, for a terminal, and a worker has none.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+
+APP = "gateway.app:from_parent"
+
+
+def load_app(pipe: Connection, listener: int, told: Told) -> ASGIApp:
+    """In the worker. By name, so that no parent loads the app."""
+    module, _, name = APP.partition(":")
+    parent = import_module("gateway.processes.parent").Parent(pipe, listener, told)
+    app: ASGIApp = getattr(import_module(module), name)(parent)
+    return app
