@@ -39,10 +39,20 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
         card, source = model.get("card", ""), model.get("source", "")
         if isinstance(card, str) and isinstance(source, str):
             card_of(card, source, folder, report, f"models[{i}].card")
+    _check_exports(data, report)
     seen = data.get("observability")
     otel = seen.get("otel") if isinstance(seen, dict) else None
     if isinstance(otel, dict) and otel.get("endpoint") and not _has(OTLP):
         report.error("observability.otel.endpoint", f"needs packages: {how_to_install('otel')}")
+
+
+def _check_exports(data: dict[str, Any], report: Report) -> None:
+    """A job that could never write its files."""
+    triggers = data.get("triggers")
+    for i, job in enumerate(_list(triggers, "crons") if isinstance(triggers, dict) else ()):
+        if job.get("format") == "parquet" and not _has("pyarrow"):
+            told = f"needs packages: {how_to_install('parquet')}"
+            report.error(f"triggers.crons[{i}].format", told)
 
 
 def _has(module: str) -> bool:
