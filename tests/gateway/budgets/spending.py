@@ -11,12 +11,13 @@ from gateway.budgets.bounds import Bound
 from gateway.budgets.budgets import Plan, create
 from gateway.budgets.rows import Account
 from gateway.budgets.spending import differences
-from gateway.prices import Terms, TokenPrices
-from gateway.record import Opening
+from gateway.ledger import Ledger
+from gateway.prices import Terms, TokenPrices, Usage
+from gateway.record import Opening, Settlement
 from gateway.store.address import Database
 from gateway.store.connection import open_for_writing, transaction
 from gateway.store.reader import read
-from tests.gateway.records import OPENING
+from tests.gateway.records import COMPLETED, OPENING
 
 HOLD = 1000
 PRICES = TokenPrices("USD", input=1000, cached_input=1000, output=1000)  # a nano a token
@@ -56,3 +57,20 @@ def holds(path: Database) -> int:
 def assert_agrees(path: Database) -> None:
     """What windows say is what records and holds say."""
     assert read(path, differences) == []
+
+
+def raised(path: Database) -> list[tuple[int, int | None, int]]:
+    """(percent, sent_at, attempts), in order."""
+    query = "SELECT percent, sent_at, attempts FROM budget_alert ORDER BY starts_at, percent"
+    return read(path, lambda db: db.execute(query).fetchall())
+
+
+async def spend(ledger: Ledger, tokens: int) -> None:
+    """A request that is billed so many nano-units."""
+    record = await ledger.open(opening())
+    await ledger.settle(record, used(tokens))
+
+
+def used(tokens: int) -> Settlement:
+    """A request's end, after so many tokens, a nano-unit each."""
+    return replace(COMPLETED, usage=Usage(tokens, 0, 0))
