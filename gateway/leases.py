@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 RENEW_EVERY_S = 2.0
 LEASE_S = 15.0
-ASSURED_S = 8.0  # since a renewal began: others can't have given it up by far
+ASSURED_S = 12.0  # since a renewal began: whoever saw it watches for LEASE_S from then on
 _GAP_S = 6.0  # between two looks, after which what was seen before says nothing
 
 

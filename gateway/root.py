@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from gateway.clock import SYSTEM_CLOCK
 from gateway.store.address import Database
 from gateway.store.connection import has_table, open_for_writing, transaction
 from gateway.store.current import is_current
@@ -19,6 +20,7 @@ from runtime import keyring
 from runtime.config.place import Place
 from runtime.keyring import Keyring
 
+LATELY_US = 60_000_000  # killed ones may still have a lease there
 CHECK_LABEL = "store-check"  # of the keyring; tells one root secret from another
 
 
@@ -77,7 +79,8 @@ def _what_depends(db: Connection) -> str:
     """On the root secret that was used before; empty if nothing does."""
     if count := _num_live_keys(db):
         return f"its API keys ({count}) would not work"
-    (gateways,) = db.execute("SELECT count(*) FROM gateway_boot").fetchone()
+    since = SYSTEM_CLOCK.now_us() - LATELY_US
+    (gateways,) = db.execute(_GATEWAYS, {"since": since}).fetchone()
     return f"other gateways ({gateways}) use it" if gateways else ""
 
 
@@ -95,6 +98,8 @@ _NOTE = """
 INSERT INTO root_check (id, digest) VALUES (1, :digest)
 ON CONFLICT (id) DO UPDATE SET digest = :digest
 """
+
+_GATEWAYS = "SELECT count(*) FROM gateway_boot WHERE lease_until > :since"
 
 _LIVE_KEYS = """
 SELECT count(*) FROM api_key JOIN tenant ON tenant.id = api_key.tenant_id

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.clock import SYSTEM_CLOCK
 from gateway.demo import demo_key
 from gateway.identity.api_keys import Key, create_key, revoke_key
 from gateway.identity.keys import PEPPER_LABEL
@@ -87,8 +88,10 @@ def test_another_one_is_refused_while_keys_need_the_one_there_was(folder: Path) 
 def test_another_one_is_refused_while_another_gateway_runs(folder: Path) -> None:
     keyring_of(place(folder))
     with closing(open_for_writing(folder / DATABASE)) as db:
-        db.execute("INSERT INTO gateway_boot VALUES ('boot_1', 'elsewhere', 0, 0)")
+        db.execute("INSERT INTO gateway_boot VALUES ('boot_0', 'killed', 0, 0)")
+        lives = {"until": SYSTEM_CLOCK.now_us()}
+        db.execute("INSERT INTO gateway_boot VALUES ('boot_1', 'elsewhere', 0, :until)", lives)
         with pytest.raises(RootSecretLost, match=r"other gateways \(1\) use it"):
             keyring_of(place(folder, "ab" * 32))
-        db.execute("DELETE FROM gateway_boot")
+        db.execute("DELETE FROM gateway_boot WHERE boot_id = 'boot_1'")
     keyring_of(place(folder, "ab" * 32))
