@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Meta, Struct
 
@@ -45,15 +45,20 @@ class RedisSettings(Struct, frozen=True, kw_only=True):
         url = found.get("url")
         if not url:
             return
-        try:
-            parts = urlsplit(url)
-            is_one = parts.scheme in SCHEMES and (parts.port, 1)[1]
-        except ValueError:
-            is_one = False
-        if not is_one:
+        parts = urlsplit(url)
+        if not _is_redis(parts):
             yield "url", "expected a redis://, rediss:// or unix:// URL"
         elif parts.password or "password=" in parts.query:
             yield "url", "a password doesn't belong here; name its secret in `password_secret`"
+
+
+def _is_redis(url: SplitResult) -> bool:
+    """A server, and the number of a database of its own if there's one."""
+    try:
+        database = url.path.strip("/") if url.scheme != "unix" else ""
+        return url.scheme in SCHEMES and url.port != 0 and (database or "0").isdecimal()
+    except ValueError:  # no port
+        return False
 
 
 class LimitSettings(Struct, frozen=True, kw_only=True):

@@ -55,6 +55,11 @@ BEYOND = {
     "a variable that isn't there": True, "a variable of a wrong type": True,
     "a webhook that can't be called": True, "a webhook without a secret": True,
     "a webhook whose secret isn't there": True,
+    "two issuers of one name": True, "an issuer whose keys are nowhere": True,
+    "tenants of a claim that isn't named, and keys that aren't there": True,
+    "a Redis by HTTP": True, "a Redis at no port": True, "a Redis in no database": True,
+    "a Redis with its password": True, "a Redis whose password isn't there": True,
+    "limits of one model twice, and of one that isn't there": True,
     "no number": True, "a share that is no number": True,  # JSON has no nan
     "an id with a line end": True,  # Python's $ lets it pass, an editor's doesn't
 }  # fmt: skip

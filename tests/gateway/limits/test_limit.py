@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from gateway.limits.limit import MINUTE_US, Kind, Limit, Take, wait_us
+from gateway.limits.limit import CEILING_US, MINUTE_US, Kind, Limit, Take, changed, wait_us
 from gateway.limits.limiter import Held
 from gateway.limits.local import SWEEP_LEAST, LocalLimiter
 
@@ -144,3 +144,18 @@ async def test_it_forgets_who_has_been_gone_for_long(limiter: LocalLimiter, now:
     assert len(limiter._full_at) <= 2 * SWEEP_LEAST
     now.us += MINUTE_US
     assert len(limiter) == 0
+
+
+async def test_a_renewed_place_hides_none_that_has_ended(limiter: LocalLimiter, now: Now) -> None:
+    one = [take(Kind.CONCURRENT, 2)]
+    for grant in ("a", "b"):
+        assert (await limiter.reserve(grant, one)).admitted
+    now.us += LEASE_US - 1
+    await limiter.renew([Held("a", one[0])])
+    now.us += 1
+    assert (await limiter.look(one)).levels == (1,), "b's ended"
+
+
+@given(st.integers(0, CEILING_US), st.integers(-(10**18), 10**18))
+def test_a_level_is_never_below_empty_nor_past_what_can_be_kept(level: int, change: int) -> None:
+    assert changed(level, change) == sorted([0, level + change, CEILING_US])[1]
