@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.cli.accounts import as_json, when
 from gateway.cli.options import Places, database, locate, need_database, table, whereabouts
+from gateway.cli.periods import MonthType
 from gateway.cli.reconciling import reconcile
 from gateway.clock import SYSTEM_CLOCK
 from gateway.money import periods as months
-from gateway.money.calendar import HOUR_US, NoSuchMonth, month_name, parse_month
 from gateway.money.checkpoints import LABEL, key_of, read_document
 from gateway.money.corrections import VOID, Usage, correct
 from gateway.money.signing import checkpoint
@@ -24,25 +24,11 @@ from gateway.root import keyring_of
 from gateway.store.connection import transaction
 from gateway.store.reader import read
 from gateway.stores import database_of
+from gateway.usage.calendar import HOUR_US, month_name
 from runtime.config.place import Place
 
 MOST_TOLD = 1000  # findings; more of them say no more
 TOKENS = click.IntRange(min=0)
-
-
-class Month(click.ParamType[int]):
-    """A UTC month, as the time it starts at."""
-
-    name = "YYYY-MM"
-
-    def convert(
-        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """See click."""
-        try:
-            return value if isinstance(value, int) else parse_month(value)
-        except NoSuchMonth as fault:
-            self.fail(str(fault), param, ctx)
 
 
 @click.group()
@@ -113,7 +99,7 @@ def list_months(places: Places, as_json: bool) -> None:
 
 
 @ledger.command("close")
-@click.argument("month", type=Month())
+@click.argument("month", type=MonthType())
 @click.option(
     "--grace-hours",
     type=click.IntRange(min=0),

@@ -33,6 +33,24 @@ class MomentType(click.ParamType[int]):
         return us(moment)
 
 
+class MonthType(click.ParamType[int]):
+    """A UTC month, as the time it starts at."""
+
+    name = "YYYY-MM"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """See click."""
+        if isinstance(value, int):
+            return value
+        try:
+            start = datetime.datetime.strptime(str(value), "%Y-%m").replace(tzinfo=datetime.UTC)
+        except ValueError:
+            self.fail(f"{value!r} is not a month: write one such as 2026-10", param, ctx)
+        return us(start)
+
+
 class PeriodType(click.ParamType[Span]):
     """The last whole hour, day or month, or a month or day of its own."""
 

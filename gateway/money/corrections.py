@@ -13,12 +13,12 @@ from typing import Any
 
 from gateway.billing import BillReason, UsageSource
 from gateway.ids import new_id
-from gateway.money.calendar import hour_of
 from gateway.money.errors import MoneyError
 from gateway.money.periods import is_closed
 from gateway.prices import MAX_TOKENS, TOKEN_CLASSES, Line, TokenPrices, format_pico, lines_of
 from gateway.store.records import close, insert_correction
 from gateway.store.sql import Connection
+from gateway.usage.calendar import HOUR_US
 
 MAX_REASON_LEN = 500
 MAX_PICO = 2**61  # of a line; three of them fit into 64 bits
@@ -190,7 +190,7 @@ def _rollup(record: Mapping[str, Any], found: Correction) -> dict[str, object]:
     """The hour's sums that it counts in. It is no request of its own."""
     return {
         "tenant_id": found.tenant_id,
-        "hour_at": hour_of(found.charge_at),
+        "hour_at": found.charge_at - found.charge_at % HOUR_US,
         "model_id": record["model_id"],
         "api_key_id": record["api_key_id"] or "",
         "project_id": record["project_id"] or "",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.money.calendar import HOUR_US, month_after, month_name, month_of
 from gateway.money.errors import MoneyError
 from gateway.store.sql import Connection
+from gateway.usage.calendar import HOUR_US, month_name, month_of
 
 GRACE_US = 48 * HOUR_US  # after a month's end: for answers that are still on their way, and people
 
@@ -61,23 +61,24 @@ def close(db: Connection, starts_at: int, now_us: int, grace_us: int = GRACE_US)
 def period(db: Connection, starts_at: int) -> Period:
     """One month, as the store has it."""
     row = db.execute(_ONE, {"starts_at": starts_at}).fetchone()
-    return _period(row) if row else Period(starts_at, month_after(starts_at))
+    return _period(row) if row else Period(*month_of(starts_at))
 
 
 def is_closed(db: Connection, at_us: int) -> bool:
     """Whether nothing can be charged to a moment any more."""
-    return period(db, month_of(at_us)).is_closed
+    return period(db, month_of(at_us)[0]).is_closed
 
 
 def periods(db: Connection, now_us: int) -> list[Period]:
     """All months from the first charge to the present one, in order."""
     (first,) = db.execute(_FIRST).fetchone()
     known = {row[0]: _period(row) for row in db.execute(_ALL)}
-    starts = min([month_of(now_us), *known, *([month_of(first)] if first is not None else [])])
+    starts, _ = month_of(now_us if first is None else min(now_us, first))
+    starts = min([starts, *known])
     found = []
     while starts <= now_us:
-        found.append(known.get(starts) or Period(starts, month_after(starts)))
-        starts = month_after(starts)
+        found.append(known.get(starts) or Period(*month_of(starts)))
+        starts = found[-1].ends_at
     return found
 
 
@@ -88,7 +89,7 @@ def _first_unclosed(db: Connection, before: int) -> int | None:
         (at,) = db.execute(_NEXT_CHARGE, {"after": after, "before": before}).fetchone()
         if at is None:
             return None
-        found = period(db, month_of(at))
+        found = period(db, month_of(at)[0])
         if not found.is_closed:
             return found.starts_at
         after = found.ends_at

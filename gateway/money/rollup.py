@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gateway.money.calendar import HOUR_US
 from gateway.store.sql import Connection
+from gateway.usage.calendar import HOUR_US
 
 MOST = 2**62  # pico-units in a row
 

@@ -48,6 +48,11 @@ def _month_of_hour(hour: int) -> Span:
     return us(start), us(next_month(start))
 
 
+def month_name(at_us: int) -> str:
+    """Such as 2026-11: the month that a time lies in."""
+    return f"{moment_of(at_us):%Y-%m}"
+
+
 def named_period(name: PeriodName, now: Moment) -> tuple[Moment, Moment]:
     """The last whole hour, day or month before `now`."""
     match name:

@@ -80,7 +80,7 @@ async def test_a_record_is_corrected_once_for_each_reason(state: Path, record_id
 
 
 async def test_months_are_listed_and_closed(state: Path, record_id: str) -> None:
-    assert run(state, "ledger", "close", "1970-1").exit_code == 2
+    assert run(state, "ledger", "close", "1970-13").exit_code == 2
     assert said(state, "ledger", "close", "1970-01")["seq_bound"] == 1
     months = said(state, "ledger", "list")
     assert (months[0]["month"], months[0]["status"]) == ("1970-01", "closed")

@@ -8,7 +8,6 @@ import pytest
 
 from gateway.billing import Outcome
 from gateway.ledger import Ledger
-from gateway.money.calendar import parse_month
 from gateway.money.corrections import VOID, Correction, CorrectionError, Usage, correct
 from gateway.money.periods import close
 from gateway.money.reconcile import differences
@@ -17,6 +16,7 @@ from gateway.record import Settlement
 from gateway.store.address import Database
 from gateway.store.reader import read
 from tests.gateway.money.books import enter, rows, write
+from tests.gateway.money.test_periods import NOVEMBER, SEPTEMBER
 from tests.gateway.records import AMOUNT, COMPLETED, OPENING, FakeClock, row
 
 SUMS = (
@@ -93,10 +93,10 @@ async def test_a_correction_has_the_prices_of_its_record(ledger: Ledger, path: D
 async def test_what_belongs_to_a_closed_month_is_made_good_in_the_open_one(
     ledger: Ledger, clock: FakeClock, path: Database
 ) -> None:
-    clock.us = parse_month("2026-09") + 5
+    clock.us = SEPTEMBER + 5
     record_id = await enter(ledger)
-    now = parse_month("2026-11")
-    write(path, lambda db: close(db, parse_month("2026-09"), now))
+    now = NOVEMBER
+    write(path, lambda db: close(db, SEPTEMBER, now))
     done = corrected(path, record_id, VOID, now_us=now)
     assert (done.is_late, done.charge_at) == (True, now)
     months = "SELECT hour_at, amount_pico FROM usage_rollup ORDER BY hour_at"

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
+import datetime
 from functools import partial
 
 import pytest
 
 from gateway.ledger import Ledger
-from gateway.money.calendar import (
-    HOUR_US,
-    NoSuchMonth,
-    month_after,
-    month_name,
-    month_of,
-    parse_month,
-)
 from gateway.money.periods import GRACE_US, Period, PeriodError, close, periods
 from gateway.store.address import Database
 from gateway.store.reader import read
+from gateway.usage.calendar import HOUR_US, month_name, us
 from tests.gateway.money.books import enter, rows, write
 from tests.gateway.records import COMPLETED, OPENING, FakeClock
 
-SEPTEMBER, OCTOBER, NOVEMBER = map(parse_month, ("2026-09", "2026-10", "2026-11"))
+SEPTEMBER, OCTOBER, NOVEMBER = (
+    us(datetime.datetime(2026, month, 1, tzinfo=datetime.UTC)) for month in (9, 10, 11)
+)
 
 
 def closed(path: Database, month: int, now_us: int, grace_us: int = GRACE_US) -> Period:
     return write(path, partial(close, starts_at=month, now_us=now_us, grace_us=grace_us))
-
-
-def test_months_are_utc_and_calendar_ones() -> None:
-    assert month_of(OCTOBER - 1) == SEPTEMBER
-    assert month_of(OCTOBER) == OCTOBER == month_after(SEPTEMBER)
-    assert month_name(month_after(parse_month("2026-12"))) == "2027-01"
-    assert month_after(parse_month("2028-02")) - parse_month("2028-02") == 29 * 24 * HOUR_US
-    for text in ("2026-13", "2026-1", "26-10", "2026-00", "x", "2026-10-01"):
-        with pytest.raises(NoSuchMonth):
-            parse_month(text)
 
 
 async def test_a_closed_month_has_the_number_of_its_last_record(
