@@ -1,7 +1,8 @@
 """What the gateway itself adds: Bulkhead before a fake engine, beside other ways to it.
 
-    bulkhead           all of it: keys, budgets, prices, the durable ledger, metering, the log of
-                       requests. Its state lies in memory; `on disk` is the same on this disk
+    bulkhead           all of it: keys, limits, budgets, prices, the durable ledger, metering,
+                       counters, the log of requests. Its state lies in memory; `on disk` is the
+                       same on this disk
     bare pass-through  raw ASGI on granian that forwards bytes with aiohttp: the floor
     naive              Starlette and httpx on uvicorn
     sglang-router, tensorzero, litellm   where they are installed (benchmarks/gateway/peers.py)

@@ -29,6 +29,17 @@ OURS, ON_DISK, BARE, NAIVE, DIRECT = (
     "direct",
 )
 MEMORY = Path("/dev/shm")  # where a commit waits for nothing
+# Counted for each request, and never reached.
+LIMITS = """
+[limits.per_tenant]
+rpm = 1000000000
+tpm = 1000000000000
+concurrent = 100000
+[limits.per_key]
+rpm = 1000000000
+tpm = 1000000000000
+concurrent = 100000
+"""
 CONFIG = """
 [[models]]
 id = "{id}"
@@ -85,8 +96,8 @@ def ways() -> Iterator[tuple[Engine, list[Way]]]:
 
 @contextmanager
 def _ours(name: str, up: Engine, folder: Path, core: int | None) -> Iterator[Way]:
-    """Everything on: keys, budgets, prices, the durable ledger, the request log."""
-    config = "".join(CONFIG.format(id=model, url=up.url) for model in MODELS)
+    """Everything on: keys, limits, budgets, prices, the durable ledger, the request log."""
+    config = LIMITS + "".join(CONFIG.format(id=model, url=up.url) for model in MODELS)
     with bulkhead(config, core=core, folder=folder, migrated=True) as served:
         _limit(served)
         yield Way(name, served.target(PATH), served.child, served.ready_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from gateway.relay.deadline import Deadline
+from gateway.relay.deadline import Deadline, Silence
 from gateway.relay.place import Place
 from gateway.relay.transport import Broken
 
@@ -27,17 +27,20 @@ class Answer:
     async def chunks(self) -> AsyncGenerator[bytes]:
         """All bytes. Raises Broken, and UpstreamTimeout for too long a silence."""
         chunk: bytes | None = self._first
-        clock = asyncio.get_running_loop().time
-        while chunk is not None:
-            self.place.heard_at = clock()
-            if len(chunk) <= PIECE_BYTES:
-                yield chunk
-            else:
-                for at in range(0, len(chunk), PIECE_BYTES):
-                    yield chunk[at : at + PIECE_BYTES]
-            chunk = None  # nothing is held while the next is waited for
-            async with Deadline(self._idle_s):
-                chunk = await anext(self._rest, None)
+        clock, silence = asyncio.get_running_loop().time, Silence(self._idle_s)
+        try:
+            while chunk is not None:
+                self.place.heard_at = clock()
+                if len(chunk) <= PIECE_BYTES:
+                    yield chunk
+                else:
+                    for at in range(0, len(chunk), PIECE_BYTES):
+                        yield chunk[at : at + PIECE_BYTES]
+                chunk = None  # nothing is held while the next is waited for
+                with silence:
+                    chunk = await anext(self._rest, None)
+        finally:
+            silence.close()
 
     async def read(self, limit: int, within_s: float) -> bytes:
         """The whole body. Raises Broken, also when it is over `limit` bytes; UpstreamTimeout."""

@@ -29,11 +29,64 @@ class Deadline:
         self._timer.cancel()
         if not self._is_over:
             return
-        # who cancelled the task from outside as well is heard, and not us
-        is_ours = self._task.uncancel() <= self._before
-        if is_ours and kind is asyncio.CancelledError:
-            raise UpstreamTimeout(f"the engine was silent for {self._seconds:g} s") from None
+        _judge(self._task, self._before, self._seconds, kind)
 
     def _end(self) -> None:
         self._is_over = True
         self._task.cancel()
+
+
+class Silence:
+    """The same for the many waits of one answer, each entered: one timer looks after them all.
+
+    `close` it at the end. Belongs to one task.
+    """
+
+    __slots__ = ("_before", "_is_over", "_loop", "_seconds", "_since", "_task", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._seconds = seconds
+        self._since: float | None = None  # when the wait that runs began
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
+
+    def __enter__(self) -> None:
+        assert self._task is not None
+        self._since, self._before = self._loop.time(), self._task.cancelling()
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._since + self._seconds, self._look)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._since = None
+        if self._is_over:
+            assert self._task is not None
+            _judge(self._task, self._before, self._seconds, kind)
+
+    def close(self) -> None:
+        """There is no other wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._since is None:
+            return  # the next wait has a timer of its own
+        if (due := self._since + self._seconds) > self._loop.time():
+            self._timer = self._loop.call_at(due, self._look)
+            return
+        assert self._task is not None
+        self._is_over = True
+        self._task.cancel()
+
+
+def _judge(
+    task: asyncio.Task[object], before: int, seconds: float, kind: type[BaseException] | None
+) -> None:
+    """Our own cancellation is a timeout. Who cancelled the task from outside is heard, not we."""
+    is_ours = task.uncancel() <= before
+    if is_ours and kind is asyncio.CancelledError:
+        raise UpstreamTimeout(f"the engine was silent for {seconds:g} s") from None

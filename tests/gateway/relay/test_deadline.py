@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.errors import UpstreamTimeout
-from gateway.relay.deadline import Deadline
+from gateway.relay.deadline import Deadline, Silence
 
 
 async def test_what_ends_in_time_is_let_be() -> None:
@@ -43,5 +43,47 @@ async def test_who_is_cancelled_from_outside_in_the_same_moment_is_cancelled() -
     await asyncio.sleep(0)
     call.cancel()
     deadline._end()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_one_timer_looks_after_many_waits() -> None:
+    silence = Silence(60)
+    timers = set()
+    for _ in range(20):
+        with silence:
+            await asyncio.sleep(0)
+            timers.add(silence._timer)
+    assert len(timers) == 1
+    silence._look()  # as when it fires between two waits: nobody waits for the engine then
+    with silence:
+        silence._look()  # this wait has only begun
+        assert silence._timer is not None
+        await asyncio.sleep(0)
+    silence.close()
+
+
+async def test_a_wait_that_takes_too_long_is_a_timeout_of_the_upstream_s() -> None:
+    silence = Silence(0.01)
+    with pytest.raises(UpstreamTimeout, match=r"silent for 0\.01 s"), silence:
+        await asyncio.sleep(60)
+    silence.close()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_who_is_cancelled_from_outside_in_a_silence_is_cancelled() -> None:
+    silences: list[Silence] = []
+
+    async def runs() -> None:
+        silences.append(Silence(0.0))
+        with silences[0]:
+            await asyncio.sleep(60)
+
+    call = asyncio.ensure_future(runs())
+    await asyncio.sleep(0)
+    call.cancel()
+    silences[0]._look()
     with pytest.raises(asyncio.CancelledError):
         await call
