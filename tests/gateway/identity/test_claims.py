@@ -162,6 +162,7 @@ BAD_CLAIMS: dict[str, dict[str, Any]] = {
     "iat in the future": {"iat": NOON_S + 100},
     "nbf in the future": {"nbf": NOON_S + 100},
     "nbf as a text": {"nbf": "0"},
+    "nbf true": {"nbf": True},
     "nbf as a float": {"nbf": 0.0},
     "no aud": {"aud": None},
     "another aud": {"aud": "bulkhead2"},

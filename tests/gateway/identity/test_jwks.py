@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from jwt.algorithms import OKPAlgorithm, RSAAlgorithm
 
 from gateway.identity.jwks import RSA_ALGORITHMS, BadKeySet, keys_of
 from tests.gateway.identity.signing import (
@@ -64,6 +65,8 @@ def test_a_key_that_names_its_algorithm_verifies_that_alone() -> None:
         jwk(RSA_KEY, key_ops=["sign"]),
         jwk(RSA_KEY, key_ops="verify"),
         jwk(RSA_KEY, d="AQAB"),
+        json.loads(RSAAlgorithm.to_jwk(RSA_KEY)) | {"kid": "one", "key_ops": ["verify"]},
+        json.loads(OKPAlgorithm.to_jwk(ED)) | {"kid": "one"},
         jwk(WEAK_RSA),
         jwk(K1),
         jwk(RSA_KEY, kid=7),
