@@ -47,7 +47,8 @@ INSERT INTO usage_rollup
   (tenant_id, hour_at, model_id, api_key_id, project_id, currency, requests, input_tokens,
    cached_input_tokens, output_tokens, amount_pico, list_amount_pico)
 SELECT tenant_id, charge_at - charge_at % 3600000000, model_id, api_key_id, '', currency, count(*),
-  sum(input_tokens), sum(cached_input_tokens), sum(output_tokens), sum(amount_pico), 0
+  sum(input_tokens), sum(cached_input_tokens), sum(output_tokens), sum(amount_pico),
+  sum(amount_pico)
 FROM usage_record WHERE state = 'settled' AND billable = 1
 GROUP BY tenant_id, charge_at - charge_at % 3600000000, model_id, api_key_id, currency
 """
