@@ -26,19 +26,27 @@ def by_hour(database: Database, selection: Selection) -> Iterator[list[Charge]]:
     statement = _HOURLY.format(where=selection.where())
     first = _FIRST.format(where=selection.where())
 
-    def query(db: Connection) -> tuple[int, list[Charge]] | None:
-        values = selection.values() | {"from_us": from_us}
-        (begins_us,) = db.execute(first, values).fetchone()
-        if begins_us is None:
-            return None
+    def hour(db: Connection, begins_us: int) -> tuple[int, list[Charge]]:
         until_us = begins_us - begins_us % HOUR_US + HOUR_US
-        hour = {"hour_us": HOUR_US, "until_us": until_us}
-        rows = db.execute(statement, values | hour).fetchall()
+        span = {"from_us": begins_us, "until_us": until_us, "hour_us": HOUR_US}
+        rows = db.execute(statement, selection.values() | span).fetchall()
         return until_us, sorted(map(_charge, rows))
 
-    from_us = selection.start_us
-    while found := read(database, query):
-        from_us, charges = found
+    def query(db: Connection) -> tuple[int | None, list[Charge]]:
+        """Some hours, and where to go on; None at the end."""
+        charges: list[Charge] = []
+        next_us: int | None = from_us
+        while next_us is not None and len(charges) < PAGE_ROWS:
+            (begins_us,) = db.execute(first, selection.values() | {"from_us": next_us}).fetchone()
+            if begins_us is None:
+                return None, charges
+            next_us, some = hour(db, begins_us)
+            charges += some
+        return next_us, charges
+
+    from_us: int | None = selection.start_us
+    while from_us is not None:
+        from_us, charges = read(database, query)
         yield charges
 
 

@@ -317,9 +317,11 @@ def peak(chunks: Iterator[bytes]) -> int:
     return most
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize(
+    ("fmt", "granularity"), [*((fmt, "request") for fmt in FORMATS), ("focus", "hour")]
+)
 def test_twice_the_rows_take_no_more_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: Format
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: Format, granularity: Granularity
 ) -> None:
     monkeypatch.setattr(charges, "PAGE_ROWS", 100)
     monkeypatch.setattr(records, "_PAGE_ROWS", 100)
@@ -335,7 +337,7 @@ def test_twice_the_rows_take_no_more_memory(
             history = History(db)
             history.directory()
             history.requests(count, OCTOBER)
-        form = Form(fmt, granularity="request")
+        form = Form(fmt, granularity=granularity)
         list(export(path, form))  # caches fill
         peaks.append(peak(iter(export(path, form))))
     assert peaks[1] < peaks[0] * 1.3
