@@ -6,11 +6,16 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import errors
 
+from gateway.clock import SYSTEM_CLOCK
+from gateway.door import Door
+from gateway.ledger import Ledger
 from gateway.store.address import Postgres
 from gateway.store.connection import (
     begin,
@@ -30,11 +35,13 @@ from gateway.store.errors import (
 )
 from gateway.store.migrate import migrate, needed, rehearse
 from gateway.store.postgres import session
+from gateway.store.postgres.faults import as_ours
 from gateway.store.postgres.statements import for_psycopg
 from gateway.store.reader import read
 from gateway.store.schema import metadata
 from gateway.store.writer import Writer
 from tests.gateway.accounts import add_key, add_tenant
+from tests.gateway.records import COMPLETED, OPENING, fill, row
 from tests.postgres import PASSWORD, Server
 
 
@@ -271,3 +278,45 @@ def test_a_store_without_psycopg_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "gateway.store.postgres.session", None)
     with pytest.raises(StoreUnavailable, match=r"pip install 'bulkhead\[postgres\]'"):
         open_for_writing(Postgres("postgresql://u@h/db"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["53100", "53200", "53300", "25006", "57P01", "57P03", "57014", "40P01", "08006", "58030",
+     "XX001", "25P03", "42501", "55P03"],
+)  # fmt: skip
+def test_what_is_the_server_s_fault_is_the_store_s(code: str) -> None:
+    """A full disk, no memory, too many sessions, read-only, shutting down, cut off, damaged…"""
+    error = errors.lookup(code)("x canary-p@ss/word y")
+    told = as_ours(error, Postgres(f"postgresql://u:{PASSWORD}@h/db"))
+    assert isinstance(told, StoreUnavailable)
+    assert "canary" not in str(told)
+
+
+async def test_what_could_not_be_settled_on_a_server_is_closed_once_that_works(
+    store: Postgres, postgres_server: Server
+) -> None:
+    fill(store)
+    writer = Writer(store)
+    writer.start()
+    ledger = Ledger(writer, SYSTEM_CLOCK, "boot_1", Door(0))
+    lost, kept = await ledger.open(OPENING), await ledger.open(replace(OPENING, request_id="r2"))
+    _make_read_only(postgres_server, store, "on")
+    with pytest.raises(StoreUnavailable):
+        await ledger.settle(lost, COMPLETED)
+    with pytest.raises(StoreUnavailable):
+        await ledger.open(replace(OPENING, request_id="r3"))
+    assert ledger.in_doubt.is_set()
+    _make_read_only(postgres_server, store, "off")
+    assert await ledger.close_left_open() == 1
+    assert not await ledger.settle(lost, COMPLETED)
+    assert await ledger.settle(kept, COMPLETED)
+    await asyncio.to_thread(writer.close)
+    assert (row(store, lost.id)["state"], row(store, lost.id)["billable"]) == ("orphaned", 0)
+
+
+def _make_read_only(server: Server, store: Postgres, is_on: str) -> None:
+    name = str(store).rpartition("/")[2]
+    with psycopg.connect(server.url("postgres"), autocommit=True) as db:
+        db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {is_on}".encode())
+    _end_sessions(server)
