@@ -141,17 +141,25 @@ def _foreign_frame(chunk: dict[str, Any], answer_id: str, model: str, is_salted:
     frame = Frame(usage=None if usage is None else _usage(usage))
     for choice in known.choices or ():
         frame.finish_reason = choice.finish_reason or frame.finish_reason
-        delta = choice.delta or {}
-        frame.has_content |= bool(
-            choice.text or any(delta[name] for name in delta if name != "role")
-        )
-    kept = {name: chunk[name] for name in CHUNK_FIELDS if name in chunk}
-    body = {"id": answer_id, "model": model} | kept
+        if not frame.has_content:
+            frame.has_content = bool(choice.text) or _has_content(choice.delta)
+    body: dict[str, Any] = {"id": answer_id, "model": model}
+    for name in CHUNK_FIELDS:
+        if name in chunk:
+            body[name] = chunk[name]
     if known.choices:
         frame.data = _event(body)
     if usage is not None:
         frame.tail = _event(body | {"choices": [], "usage": usage})
     return frame
+
+
+def _has_content(delta: dict[str, Any] | None) -> bool:
+    """Whether it holds more than who speaks."""
+    for name, value in (delta or {}).items():  # noqa: SIM110 - quicker so
+        if value and name != "role":
+            return True
+    return False
 
 
 def _event(body: dict[str, Any]) -> bytes:
@@ -160,6 +168,8 @@ def _event(body: dict[str, Any]) -> bytes:
 
 def _data_of(event: bytes) -> bytes | None:
     """The event's data lines, joined; None for comments and other fields."""
+    if event.startswith(b"data:") and b"\n" not in event:  # nearly all
+        return event[5:].lstrip(b" ")
     lines = [line[5:].lstrip(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
     return b"\n".join(lines) if lines else None
 
