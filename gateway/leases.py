@@ -33,8 +33,8 @@ _GAP_S = 6.0  # between two looks, after which what was seen before says nothing
 
 
 def uptime_s() -> float:
-    """Goes on while the process is stopped, and while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Goes on while the process is stopped and, on Linux, while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Seen:

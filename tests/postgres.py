@@ -22,7 +22,6 @@ import psycopg
 import pytest
 
 from gateway.store.address import Postgres
-from gateway.store.migrate import migrate
 from tests.stack import free_port
 
 PASSWORD = "canary-p%40ss%2Fword"  # as it is written in a URL
@@ -93,6 +92,8 @@ class Server:
     def new_database(self, *, migrated: bool = False) -> str:
         """An empty one, or one of this version's schema; its URL."""
         if migrated and not self._has_template:
+            from gateway.store.migrate import migrate  # it loads much
+
             with psycopg.connect(self.url("postgres"), autocommit=True) as db:
                 db.execute("CREATE DATABASE migrated")
             migrate(Postgres(self.url("migrated")))

@@ -261,6 +261,17 @@ def test_one_that_stands_still_inside_a_transaction_holds_up_nobody_for_long(
     assert read(store, lambda db: db.execute("SELECT id FROM tenant").fetchall()) == [("tn_2",)]
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("off", "on"), ("remote_apply", "remote_apply")])
+def test_a_commit_is_durable_whatever_the_server_does_for_others(
+    store: Postgres, postgres_server: Server, theirs: str, ours: str
+) -> None:
+    name = str(store).rpartition("/")[2]
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as db:
+        db.execute(f"ALTER DATABASE {name} SET synchronous_commit = {theirs}".encode())
+    with closing(open_for_writing(store)) as writing:
+        assert writing.execute("SHOW synchronous_commit").fetchone() == (ours,)
+
+
 def test_a_standby_is_no_store(postgres_server: Server) -> None:
     url = postgres_server.new_database(migrated=True)
     name = url.rpartition("/")[2]
