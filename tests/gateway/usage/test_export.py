@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import tracemalloc
-from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -15,20 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gateway.money import periods
-from gateway.money.corrections import VOID, Usage as Correct, correct
 from gateway.store.address import Database, Postgres
 from gateway.store.connection import open_for_reading, open_for_writing, transaction
 from gateway.store.migrate import migrate
 from gateway.store.reader import read
-from gateway.store.sql import Connection
-from gateway.usage import charges, parquet, records
+from gateway.usage import parquet
 from gateway.usage.billing_periods import billing_periods
-from gateway.usage.export import FORMATS, GRANULARITIES, Export, Form, Format, Granularity
+from gateway.usage.export import FORMATS, Export, Form, Format, Granularity
 from gateway.usage.focus_columns import COSTS
-from gateway.usage.page import Question, usage_page
 from gateway.usage.selection import Selection, bound_of
-from gateway.usage.sums import Filters
 from tests.gateway.usage.history import (
     DECEMBER,
     MICROSECONDS,
@@ -39,10 +31,10 @@ from tests.gateway.usage.history import (
     History,
     fill,
 )
+from tests.gateway.usage.reading import FOCUS, RECORD, Sums, csv_rows, ledger_sums, sums
 from tests.postgres import Server
 
 EVER = 2**62
-Sums = dict[str, tuple[Decimal, Decimal]]  # by currency: charged, at list prices
 
 
 def new_store(folder: Path) -> Path:
@@ -72,33 +64,9 @@ def exported(path: Path, fmt: Format, granularity: Granularity = "hour") -> byte
     return b"".join(export(path, Form(fmt, granularity=granularity)))
 
 
-def csv_rows(data: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True))
-
-
-def ledger_sums(db: Connection) -> Sums:
-    rows = db.execute(
-        "SELECT currency, sum(l.amount_pico), sum(coalesce(l.list_amount_pico, l.amount_pico))"
-        " FROM usage_line l JOIN usage_record r ON r.id = l.record_id GROUP BY currency"
-    ).fetchall()
-    return {
-        currency: (Decimal(amount) / 10**12, Decimal(at_list) / 10**12)
-        for currency, amount, at_list in rows
-    }
-
-
 def sums_of_ledger(path: Path) -> Sums:
     with closing(open_for_reading(path)) as db:
         return ledger_sums(db)
-
-
-def sums(rows: list[dict[str, str]], currency: str, charged: str, at_list: str) -> Sums:
-    found: Sums = {}
-    for row in rows:
-        one, other = found.get(row[currency], (Decimal(), Decimal()))
-        listed = row[at_list] or row[charged]  # no list price: it counts at its own
-        found[row[currency]] = (one + Decimal(row[charged]), other + Decimal(listed))
-    return found
 
 
 @pytest.mark.parametrize("granularity", ["hour", "request"])
@@ -107,15 +75,15 @@ def test_all_forms_add_up_to_the_ledger(path: Path, granularity: Granularity) ->
     ledger = sums_of_ledger(path)
     assert set(ledger) == {"EUR", "USD"}
     focus = csv_rows(exported(path, "focus", granularity))
-    assert sums(focus, "BillingCurrency", "BilledCost", "ListCost") == ledger
+    assert sums(focus, *FOCUS) == ledger
     records = csv_rows(exported(path, "csv"))
-    assert sums(records, "currency", "amount", "list_amount") == ledger
+    assert sums(records, *RECORD) == ledger
     lines = [json.loads(line) for line in exported(path, "jsonl").splitlines()]
-    assert sums(lines, "currency", "amount", "list_amount") == ledger
+    assert sums(lines, *RECORD) == ledger
     table = pq.read_table(io.BytesIO(exported(path, "parquet", granularity)))
     columns = ["BillingCurrency", "BilledCost", "ListCost"]
     rows = [{k: str(v) for k, v in row.items()} for row in table.select(columns).to_pylist()]
-    assert sums(rows, "BillingCurrency", "BilledCost", "ListCost") == ledger
+    assert sums(rows, *FOCUS) == ledger
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -250,51 +218,6 @@ def test_totals_say_what_the_rows_add_up_to(path: Path) -> None:
         assert Decimal(costs["ListCost"]) == ledger[currency][1]
 
 
-def test_real_corrections_of_open_and_closed_months_are_in_all_of_it(database: Database) -> None:
-    now_us = NOVEMBER + MICROSECONDS - 1
-    with closing(open_for_writing(database)) as db:
-        with transaction(db):
-            history = History(db)
-            history.directory()
-            history.requests(60, OCTOBER)
-            periods.close(db, OCTOBER, NOVEMBER + periods.GRACE_US)
-            history.requests(60, NOVEMBER)
-            ids = [record_id for record_id, *_ in history.billed]
-            first, last = ids[:5], ids[-5:]
-            for record_id in (*first, *last):
-                correct(
-                    db, record_id, Correct(output_tokens=0, cached_input_tokens=0), "so", now_us
-                )
-            for record_id in (first[0], last[0]):
-                correct(db, record_id, VOID, "so be it", now_us)
-        ledger = ledger_sums(db)
-    for granularity in GRANULARITIES:
-        form = Form("focus", "1.4", granularity)
-        rows = csv_rows(b"".join(export(database, form)))
-        assert sums(rows, "BillingCurrency", "BilledCost", "ListCost") == ledger
-        late = [row for row in rows if row["ChargeClass"] == "Correction"]
-        assert {row["x_CorrectedRecordId"] for row in late} == set(first)
-        assert {row["BillingPeriodStart"] for row in late} == {"2026-11-01T00:00:00Z"}
-        assert {row["ChargePeriodStart"][:7] for row in late} == {"2026-10"}
-        same = [row for row in rows if row["x_CorrectedRecordId"] and not row["ChargeClass"]]
-        assert {row["x_CorrectedRecordId"] for row in same} == set(last)
-    records = csv_rows(b"".join(export(database, Form())))
-    assert sums(records, "currency", "amount", "list_amount") == ledger
-    assert usage_sums(database) == ledger
-
-
-def usage_sums(database: Database) -> Sums:
-    found: Sums = {}
-    for tenant in TENANTS:
-        question = Question(Filters(tenant), OCTOBER, DECEMBER, limit=100)
-        buckets, _ = usage_page(database, question)
-        for result in (result for bucket in buckets for result in bucket.results):
-            one, other = found.get(result.amount.currency, (Decimal(), Decimal()))
-            amounts = Decimal(result.amount.value), Decimal(result.list_amount.value)
-            found[result.amount.currency] = (one + amounts[0], other + amounts[1])
-    return found
-
-
 def test_which_months_are_final(path: Path) -> None:
     rows = csv_rows(billing_periods(path, OCTOBER, DECEMBER, "Acme Cloud GmbH"))
     found = [(row["BillingPeriodStart"], row["BillingPeriodStatus"]) for row in rows]
@@ -302,42 +225,3 @@ def test_which_months_are_final(path: Path) -> None:
     assert rows[0]["BillingPeriodEnd"] == rows[1]["BillingPeriodStart"]
     assert rows[0]["x_SeqBound"]
     assert not rows[1]["x_SeqBound"]
-
-
-def peak(chunks: Iterator[bytes]) -> int:
-    """The most bytes that Python and Arrow held at once."""
-    tracemalloc.start()
-    most = 0
-    try:
-        for _ in chunks:
-            most = max(most, tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes())
-            tracemalloc.reset_peak()
-    finally:
-        tracemalloc.stop()
-    return most
-
-
-@pytest.mark.parametrize(
-    ("fmt", "granularity"), [*((fmt, "request") for fmt in FORMATS), ("focus", "hour")]
-)
-def test_twice_the_rows_take_no_more_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: Format, granularity: Granularity
-) -> None:
-    monkeypatch.setattr(charges, "PAGE_ROWS", 100)
-    monkeypatch.setattr(records, "_PAGE_ROWS", 100)
-    monkeypatch.setattr(parquet, "BATCH_ROWS", 50)
-    monkeypatch.setattr(parquet, "GROUP_BATCHES", 2)
-    peaks = []
-    for count in (600, 1200):
-        folder = tmp_path / str(count)
-        folder.mkdir()
-        path = folder / "store.db"
-        migrate(path)
-        with closing(open_for_writing(path)) as db, transaction(db):
-            history = History(db)
-            history.directory()
-            history.requests(count, OCTOBER)
-        form = Form(fmt, granularity=granularity)
-        list(export(path, form))  # caches fill
-        peaks.append(peak(iter(export(path, form))))
-    assert peaks[1] < peaks[0] * 1.3

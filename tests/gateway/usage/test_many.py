@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import io
 import json
 import random
-from collections.abc import Iterable
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +25,7 @@ from gateway.usage.page import Question, usage_page
 from gateway.usage.selection import Selection
 from gateway.usage.sums import Filters
 from tests.gateway.usage.history import CONTRACT, EURO, LIST, NAMES, OCTOBER, TENANTS, History
+from tests.gateway.usage.reading import FOCUS, RECORD, Sums, csv_rows, sums
 from tests.stack import SOAK
 
 REQUESTS = 100_000 if SOAK else 5_000
@@ -39,8 +37,6 @@ TERMS = (
     Terms(Priced(CONTRACT, "pv_contract"), Priced(LIST, "pv_list")),
     Terms(Priced(EURO, "pv_euro"), Priced(LIST, "pv_list")),
 )
-
-Sums = dict[str, tuple[Decimal, Decimal]]  # by currency: charged, at list prices
 
 
 class Clock:
@@ -134,24 +130,6 @@ def made(path: Path) -> Requests:
 def exported(path: Path, fmt: Format, granularity: Granularity = "hour") -> bytes:
     selection = Selection(OCTOBER, END_US, 2**62)
     return b"".join(Export(path, selection, Form(fmt, "1.4", granularity), NAMES))
-
-
-def sums(rows: Iterable[dict[str, Any]], currency: str, charged: str, at_list: str) -> Sums:
-    found: Sums = {}
-    for row in rows:
-        before = found.get(row[currency], (Decimal(), Decimal()))
-        amount = Decimal(row[charged])
-        listed = Decimal(row[at_list] or row[charged])
-        found[row[currency]] = (before[0] + amount, before[1] + listed)
-    return found
-
-
-def csv_rows(data: bytes) -> csv.DictReader[str]:
-    return csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True)
-
-
-FOCUS = ("BillingCurrency", "BilledCost", "ListCost")
-RECORD = ("currency", "amount", "list_amount")
 
 
 def test_records_add_up_to_the_requests(path: Path, made: Requests) -> None:
