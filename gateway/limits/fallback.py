@@ -23,6 +23,9 @@ from gateway.limits.redis_limiter import RedisLimiter
 
 log = structlog.get_logger()
 
+STEADY_S = 10.0  # who fails again so soon is given longer each time, up to PATIENCE_S
+PATIENCE_S = 60.0
+
 
 class Fallback:
     """As Limiter has it. It begins alone; `on_change` hears of each change of `is_together`."""
@@ -43,6 +46,8 @@ class Fallback:
         self._seen = 1  # processes, when that was known last
         self._alone = Alone(self.replicas, local)
         self._down_since: float | None = None
+        self._up_since = -STEADY_S
+        self._rest_s = 0.0  # a heartbeat isn't enough until it has been down so long
         self.is_together = False
         self.on_change: Callable[[bool], None] = _nobody
 
@@ -109,12 +114,17 @@ class Fallback:
             return True  # cheap: what runs is renewed here
         self._seen = beat.replicas
         was_together = self.is_together
-        if not was_together:
+        if not was_together and self._has_rested():
             self._rise()
         return not (was_together and beat.known)
 
+    def _has_rested(self) -> bool:
+        down_since = self._down_since
+        return down_since is None or time.monotonic() - down_since >= self._rest_s
+
     def _rise(self) -> None:
         self.is_together = True
+        self._up_since = time.monotonic()
         if self._down_since is not None:
             log.warning("limits_together_again", after_s=round(time.monotonic() - self._down_since))
         self._down_since = None
@@ -123,7 +133,9 @@ class Fallback:
     def _fall(self, why: LimiterDown) -> None:
         was_together, self.is_together = self.is_together, False
         if self._down_since is None:  # told once
-            self._down_since = time.monotonic()
+            now = self._down_since = time.monotonic()
+            is_soon = now - self._up_since < STEADY_S
+            self._rest_s = min(max(2 * self._rest_s, 1.0), PATIENCE_S) if is_soon else 0.0
             log.warning("limits_counted_alone", reason=str(why), share=f"1/{self.replicas()}")
         if was_together:
             self.on_change(False)

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import cast
 
 from gateway.limits.limit import Take
 from gateway.limits.limiter import LEASE_S, Held, LimiterDown, Verdict
@@ -102,7 +101,9 @@ class RedisLimiter:
                 raise
             # It was flushed, or another server took over. Nothing has run.
             found = await self._redis.call("EVAL", self.script, *told)
-        return cast(list[int], found)
+        if not (isinstance(found, list) and all(isinstance(one, int) for one in found)):
+            raise Fault("an answer that isn't our script's")
+        return found
 
 
 def _line(grant: str, take: Take, amount: int) -> Line:

@@ -38,7 +38,7 @@ def url(postgres_server: Server) -> str:
 def pair(
     tmp_path_factory: pytest.TempPathFactory, url: str, redis: RedisServer
 ) -> Iterator[list[Stack]]:
-    more = f'\n[limits.redis]\nurl = "{redis.url}"\n'
+    more = f'\n[limits.redis]\nurl = "{redis.url}"\ntimeout_s = 5\n'
     with replicas(tmp_path_factory.mktemp("limits"), url, more=more) as stacks:
         yield stacks
 
