@@ -69,7 +69,7 @@ class Backend:
         self.url = target.url.rstrip("/")
         self.model = target.model
         self.operation: Literal["chat", "completion"] = "chat"
-        self._transport = Transport(connect_s=CONNECT_S)
+        self._transport = Transport(connect_s=CONNECT_S, keep_alive_s=0.0)
         self._salts = {tenant: secrets.token_hex(32) for tenant in "ab"}
 
     async def discover(self) -> None:

@@ -9,7 +9,7 @@ from gateway.conformance.backend import Backend, Said
 from gateway.conformance.verdict import Line, told, unknown
 
 PAIRS = 6
-WORDS = 300  # of a prompt, two tokens each or so
+WORDS = 100  # of a prompt, five tokens each or so
 FASTER = 0.8  # a prompt that was computed before takes less than this share of one that wasn't
 NAMES = ("cross-tenant hits by cached tokens", "cross-tenant hits by time")
 

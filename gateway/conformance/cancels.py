@@ -15,7 +15,8 @@ from gateway.conformance.verdict import Line, told, unknown
 IN_TIME_S = 0.5
 PATIENCE_S = 10.0  # so long it is watched for giving up after all
 LOOK_S = 0.02
-TOKENS = 2000  # an answer that lasts
+TOKENS = 600  # an answer that lasts
+BEFORE_S = 60.0  # for what was sent before to end, left or not
 CROWD = 4  # requests that another one stands beside, or behind
 PROMPT = "Write a very long story about the sea."
 
@@ -39,7 +40,11 @@ async def cancels(backend: Backend) -> list[Line]:
         return [
             unknown(f"cancelled {phase}", "it tells nobody what it has in hand") for phase in phases
         ]
-    return [await _line(f"cancelled {phase}", run(backend, gauge)) for phase, run in phases.items()]
+    lines = []
+    for phase, run in phases.items():
+        await _until(gauge, 0, BEFORE_S)  # what ran on from the phase before
+        lines.append(await _line(f"cancelled {phase}", run(backend, gauge)))
+    return lines
 
 
 async def _line(name: str, run: Awaitable[float]) -> Line:
@@ -139,12 +144,13 @@ async def _reaches(gauge: Gauge, count: int, within_s: float = PATIENCE_S) -> No
         await asyncio.sleep(LOOK_S)
 
 
-async def _until(gauge: Gauge, count: int) -> float:
-    """Seconds until there are no more than so many; PATIENCE_S if there always are."""
+async def _until(gauge: Gauge, count: int, patience_s: float | None = None) -> float:
+    """Seconds until there are no more than so many; `patience_s` if there always are."""
     began = time.monotonic()
-    while time.monotonic() - began < PATIENCE_S:
+    patience_s = PATIENCE_S if patience_s is None else patience_s
+    while time.monotonic() - began < patience_s:
         found = await gauge()
         if found is not None and found <= count:
             return time.monotonic() - began
         await asyncio.sleep(LOOK_S)
-    return PATIENCE_S
+    return patience_s

@@ -12,7 +12,7 @@ from tests.runtime.upstream import Exchange
 
 WORDS = ["one", "two", "grüße", "three", "日本語", "four", "🙂🎉", "five"]
 CONTEXT = 4000  # tokens, of which a word is one
-TOKEN_S = 0.001
+TOKEN_S = 0.002
 PREFILL_S = 0.0002  # a token that isn't cached
 WRONG = (
     "shares its cache", "tells no cached tokens", "runs on", "counts streams otherwise",
