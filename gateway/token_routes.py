@@ -40,7 +40,7 @@ _decode = msgspec.json.Decoder(TokenFields).decode
 async def mint(env: Env, call: Call) -> None:
     """A token that may at most what the key may, and ends with it."""
     principal = await identify(env, call, KEYS_WRITE)
-    if principal.token_id is not None or principal.key_id is None:
+    if principal.key_id is None:  # an issuer's token: there is no secret that could end this one
         raise MissingScope("only an API key mints tokens")
     fields = _fields(await call.body(MAX_BODY_BYTES, env.limits.body_s))
     grant = _grant(env, principal, fields)

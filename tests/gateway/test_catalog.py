@@ -119,3 +119,44 @@ def test_clients_are_told_of_the_end_in_headers() -> None:
         b"link": b'</v1/models/@cf/a-b>; rel="successor-version"',
     }
     assert AGEING.deployment("new", NOW).notices == {}
+
+
+THREE = """
+[[models]]
+id = "first"
+aliases = ["one"]
+engine = "fake"
+fallback = ["second", "third"]
+
+[[models]]
+id = "second"
+aliases = ["two"]
+engine = "fake"
+
+[[models]]
+id = "third"
+engine = "fake"
+"""
+
+
+def test_a_list_of_models_holds_for_names_lists_and_fallbacks() -> None:
+    catalog = catalog_of(parse(THREE, "x")[0].models, {})
+    first = catalog.deployment("one", NOW)
+    for models, ids in (
+        (None, ["first", "second", "third"]),
+        (frozenset({"one", "third"}), ["first", "third"]),
+        (frozenset({"first", "two"}), ["first", "second"]),
+        (frozenset({"first"}), ["first"]),
+        (frozenset[str](), []),
+    ):
+        assert [one.id for one in catalog.served_at(NOW, models)] == ids
+        assert [one.id for one in catalog.fallbacks(first, NOW, models)] == [
+            name for name in ids if name != "first"
+        ]
+        for name in ("first", "one", "second", "third", "none"):
+            known = {"one": "first"}.get(name, name)
+            if known in ids:
+                assert catalog.deployment(name, NOW, models).id == known
+            else:
+                with pytest.raises(ModelNotFound, match=f"there is no model '{name}' for this key"):
+                    catalog.deployment(name, NOW, models)

@@ -49,6 +49,7 @@ issuer = "https://id.example.com/realm"
 audiences = ["bulkhead"]
 jwks_file = "keys.json"
 tenant_claim = "org"
+scopes = ["inference", "keys:write"]
 scopes_claim = "scope"
 """
 
@@ -365,6 +366,15 @@ async def test_an_issuer_s_token_is_served_and_recorded_by_its_subject(tmp_path:
         assert code_of(await door.ask(other)) == (401, "invalid_api_key")
         line = next(one for one in await door.gate.requests(2) if one.get("outcome"))
         assert line["subject"] == row["subject"]
+
+
+async def test_only_a_key_mints_tokens(tmp_path: Path) -> None:
+    async with front(tmp_path) as door:
+        now = door.gate.env.clock.now_us() // 1_000_000
+        said = claims(iat=now, exp=now + 600, org="acme", scope="inference keys:write")
+        answer = await door.mint(bearer(token(said)))
+        assert code_of(answer) == (403, "missing_scope")
+        assert "only an API key" in answer.json()["error"]["message"]
 
 
 async def test_an_answer_that_was_admitted_outlives_its_key(tmp_path: Path) -> None:
