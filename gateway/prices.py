@@ -73,11 +73,18 @@ class Usage:
     output_tokens: int
 
     def __post_init__(self) -> None:
-        counts = (self.input_tokens, self.cached_input_tokens, self.output_tokens)
-        if not all(0 <= count <= MAX_TOKENS for count in counts):
-            raise ValueError(f"token counts must be between 0 and {MAX_TOKENS}, not {counts}")
-        if self.cached_input_tokens > self.input_tokens:
+        input_tokens, cached, output = (
+            self.input_tokens,
+            self.cached_input_tokens,
+            self.output_tokens,
+        )
+        # one is made for each chunk of a stream: no tuple and no generator for those that can be
+        if 0 <= cached <= input_tokens <= MAX_TOKENS and 0 <= output <= MAX_TOKENS:
+            return
+        counts = (input_tokens, cached, output)
+        if 0 <= input_tokens < cached <= MAX_TOKENS and 0 <= output <= MAX_TOKENS:
             raise ValueError(f"cached input tokens are part of the input tokens, not {counts}")
+        raise ValueError(f"token counts must be between 0 and {MAX_TOKENS}, not {counts}")
 
 
 class Line(NamedTuple):

@@ -22,6 +22,12 @@ MUTUAL = ServerTls(cert="server.pem", key="server.key", client_ca="ca.pem")
 CLIENT = ClientTls(ca="ca.pem", cert="client.pem", key="client.key")
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Both loops that the gateway runs on."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 class Clock:
     now = 0.0
 
