@@ -45,6 +45,10 @@ class Meter:
             self._prompt = frame.counts.prompt if self._prompt is None else self._prompt
             self._cached = frame.counts.cached or self._cached
             self._seen = frame.counts.output or self._seen
+        elif frame.has_content and frame.usage is not None:  # another server that counts along
+            self._is_exact = True
+            self._prompt, self._cached = frame.usage.input_tokens, frame.usage.cached_input_tokens
+            self._seen = max(self._seen, frame.usage.output_tokens)
         elif frame.has_content:
             self._seen += 1
         self.final = frame.usage or self.final

@@ -46,6 +46,14 @@ def test_another_server_s_frames_with_text_are_counted_and_said_to_be() -> None:
     assert found.usage(Outcome.CLIENT_CANCELLED) == (Usage(0, 0, 3), UsageSource.GATEWAY_COUNT)
 
 
+def test_another_server_that_counts_along_is_believed() -> None:
+    """litellm#14457: what a client used that left before the last chunk was lost."""
+    running = [Frame(b"x", usage=Usage(34, 16, n), has_content=True) for n in (1, 3)]
+    found = see(meter(), Frame(b"role"), *running)
+    told = found.usage(Outcome.CLIENT_CANCELLED)
+    assert told == (Usage(34, 16, 3), UsageSource.UPSTREAM_RUNNING)
+
+
 def test_a_finished_answer_s_own_total_wins() -> None:
     found = see(meter(), own(prompt=1, cached=0), own(output=2), Frame(usage=FINAL))
     for outcome in (Outcome.COMPLETED, Outcome.LENGTH):
