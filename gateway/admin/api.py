@@ -15,6 +15,15 @@ from starlette.types import ASGIApp
 
 from gateway.admin import filters, host_client, reads
 from gateway.admin.attached import attached_model
+from gateway.admin.changes.audit_log import AuditLog
+from gateway.admin.changes.budgets import Budgets
+from gateway.admin.changes.changing import Changing
+from gateway.admin.changes.corrections import Corrections
+from gateway.admin.changes.keys import Keys
+from gateway.admin.changes.leaks import Leaks
+from gateway.admin.changes.limits import Limits
+from gateway.admin.changes.pages import page_of
+from gateway.admin.changes.tenants import Tenants
 from gateway.admin.exports import Exports
 from gateway.admin.guard import Guard, answer, on_bug, on_problem
 from gateway.admin.hub import EventHub
@@ -58,7 +67,9 @@ class AdminApi:
 
     def routes(self) -> list[Route]:
         """All there are."""
-        exports = Exports(self._settings)
+        exports, changing = Exports(self._settings), Changing(self._settings)
+        parts = (Tenants, Keys, Limits, Budgets, Corrections, Leaks, AuditLog)
+        changes = [route for part in parts for route in part(changing).routes()]
         return [
             Route("/admin/v1/status", self.status),
             Route("/admin/v1/hosts", self.hosts),
@@ -73,6 +84,7 @@ class AdminApi:
             Route("/admin/v1/tenants", self.tenants),
             Route("/admin/v1/usage/export", exports.usage),
             Route("/admin/v1/usage/export/manifest", exports.manifest),
+            *changes,
         ]
 
     async def status(self, request: Request) -> Response:
@@ -162,8 +174,8 @@ class AdminApi:
 
     async def tenants(self, request: Request) -> Response:
         """Who is billed."""
-        _no_query(request)
-        return JSONResponse(await reads.tenants(database_of(self._settings())))
+        found = await reads.tenants(database_of(self._settings()))
+        return JSONResponse(page_of(found, request.query_params.multi_items()))
 
 
 def _no_query(request: Request) -> None:

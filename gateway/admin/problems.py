@@ -2,12 +2,19 @@
 
 Problem
 ├── BadParameter        a query parameter is wrong
+├── BadHeader           a header is wrong
+├── BadBody             the body is wrong, or asks for what can't be
+├── NotJson             the body is something else
+├── BodyTooLarge        the body is longer than any that makes sense
 ├── Unauthorized        no admin key, or not ours
 ├── NoSuchRoute
 ├── NotDevelopment      only `bulkhead dev` plants faults
 ├── NoSuchModel         no host of ours serves it
 ├── NoSuchHost          the node has none of this id
 ├── NoPages             the host's engine keeps nothing in pages
+├── NoSuchResource      no tenant, project, key, budget or record of this name
+├── Conflict            the name is taken, or the thing has ended
+├── KeyReused           an Idempotency-Key came with another request before
 ├── NoSuchFault         no such kind can be planted there
 ├── FaultImpossible     there is nothing just now that the fault could be planted in
 ├── WrongMethod
@@ -51,6 +58,34 @@ class Problem(Exception):
 
 class BadParameter(Problem):
     """A query parameter is wrong, or unknown."""
+
+
+class BadHeader(Problem):
+    """A header is wrong."""
+
+
+class BadBody(Problem):
+    """The body isn't what the route takes, or asks for what can't be."""
+
+
+class NotJson(Problem):
+    """The body isn't JSON, by its content type."""
+
+
+class BodyTooLarge(Problem):
+    """The body is longer than any that makes sense."""
+
+
+class NoSuchResource(Problem):
+    """There is no tenant, project, key, budget or record of this name."""
+
+
+class Conflict(Problem):
+    """The name is taken, or the thing has ended."""
+
+
+class KeyReused(Problem):
+    """An Idempotency-Key came with another request before."""
 
 
 class Unauthorized(Problem):
@@ -124,6 +159,8 @@ class Row:
 
 TABLE: dict[type[Problem], Row] = {
     BadParameter: Row(400, "invalid-parameter", "A query parameter is wrong"),
+    BadHeader: Row(400, "invalid-header", "A header is wrong"),
+    BadBody: Row(400, "invalid-body", "The body is wrong"),
     Unauthorized: Row(401, "wrong-key", "The admin key is missing or wrong"),
     NotDevelopment: Row(403, "not-development", "Only a development server does this"),
     NoSuchRoute: Row(404, "route-not-found", "There is no such route"),
@@ -131,9 +168,14 @@ TABLE: dict[type[Problem], Row] = {
     NoSuchHost: Row(404, "host-not-found", "The node has no such host"),
     NoPages: Row(404, "no-pages", "The host's engine keeps nothing in pages"),
     NoSuchFault: Row(404, "fault-not-found", "No such fault can be planted there"),
+    NoSuchResource: Row(404, "not-found", "There is no such thing"),
     WrongMethod: Row(405, "method-not-allowed", "The route takes another method"),
     FaultImpossible: Row(409, "fault-impossible", "There is nothing to plant the fault in"),
+    Conflict: Row(409, "state-conflict", "What is there is in the way"),
+    BodyTooLarge: Row(413, "body-too-large", "The body is too long"),
+    NotJson: Row(415, "not-json", "The body must be JSON"),
     WrongHost: Row(421, "wrong-host", "The request was meant for another host"),
+    KeyReused: Row(422, "idempotency-key-reused", "The Idempotency-Key is another request's"),
     TooManyTails: Row(429, "too-many-tails", "Too many listen already"),
     Broken: Row(500, "internal-error", "A bug of ours"),
     NodeUnreachable: Row(503, "node-unreachable", "No node answers"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable
 from typing import Any
 
 from gateway.admin.problems import BadParameter, StoreUnreachable
 from gateway.admin.query import Pairs, single
+from gateway.store import audit
 from gateway.store.address import Database
 from gateway.store.errors import StoreError
 from gateway.store.reader import read_in_thread
@@ -30,7 +30,7 @@ async def requests(database: Database, after: str, limit: int) -> dict[str, Any]
     return _page(found[:limit], has_more=len(found) > limit)
 
 
-async def tenants(database: Database) -> dict[str, Any]:
+async def tenants(database: Database) -> list[dict[str, Any]]:
     """All tenants, by name, with how many live keys each has."""
 
     def query(db: Connection) -> list[dict[str, Any]]:
@@ -40,13 +40,18 @@ async def tenants(database: Database) -> dict[str, Any]:
                 "object": "tenant",
                 "name": name,
                 "demo": bool(is_demo),
+                "timezone": timezone,
+                "weight": weight,
+                "disabled_at": moment(disabled_at),
                 "created_at": moment(created_at),
                 "live_keys": live_keys,
             }
-            for id_, name, is_demo, created_at, live_keys in db.execute(_TENANTS)
+            for id_, name, is_demo, timezone, weight, disabled_at, created_at, live_keys in (
+                db.execute(_TENANTS)
+            )
         ]
 
-    return _page(await _read(database, query), has_more=False)
+    return await _read(database, query)
 
 
 def page_of(query: Pairs) -> tuple[str, int]:
@@ -64,10 +69,7 @@ def page_of(query: Pairs) -> tuple[str, int]:
 
 def moment(us: int | None) -> str | None:
     """A time of the store for people and machines: RFC 3339, UTC."""
-    if us is None:
-        return None
-    when = datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC)
-    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return None if us is None else audit.moment(us)
 
 
 async def _read(
@@ -117,7 +119,7 @@ ORDER BY usage_record.id DESC LIMIT :limit
 """
 
 _TENANTS = """
-SELECT tenant.id, tenant.name, is_demo, tenant.created_at,
+SELECT tenant.id, tenant.name, is_demo, timezone, weight, disabled_at, tenant.created_at,
   COUNT(api_key.id) FILTER (WHERE api_key.revoked_at IS NULL)
 FROM tenant LEFT JOIN api_key ON api_key.tenant_id = tenant.id
 GROUP BY tenant.id ORDER BY tenant.name

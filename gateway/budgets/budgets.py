@@ -24,6 +24,8 @@ from gateway.budgets.rows import (
 from gateway.budgets.spending import spent_in
 from gateway.budgets.windows import KINDS, Kind, window_at
 from gateway.ids import new_id
+from gateway.prices import format_nano
+from gateway.store import audit
 from gateway.store.sql import Connection
 
 DEFAULT_ALERTS = (50, 80, 100)
@@ -88,6 +90,8 @@ def create(db: Connection, plan: Plan, now_us: int) -> Account:
     account = Account(budget, window, spent)
     insert_window(db, account)
     raise_reached(db, Account(budget, window), spent, now_us)
+    told = {"scope": [budget.scope_kind, budget.scope_id], "period": budget.period}
+    _note(db, "budget.created", budget, **told, currency=budget.currency)
     return account
 
 
@@ -99,6 +103,7 @@ def set_limit(db: Connection, budget_id: str, limit_nano: int, now_us: int) -> A
     check_limit(limit_nano)
     db.execute(_SET_LIMIT, {"id": budget_id, "limit_nano": limit_nano})
     account = show(db, budget_id, now_us)
+    _note(db, "budget.changed", account.budget)
     if account.spent_nano:  # so its window has a row
         raise_reached(db, replace(account, spent_nano=0), account.spent_nano, now_us)
     return account
@@ -110,8 +115,11 @@ def archive(db: Connection, budget_id: str, now_us: int) -> Account:
     Requests that run settle in it still; those that come after are not held to it. What was opened
     before counts in it, though another process' clock be ahead of ours.
     """
-    db.execute(_ARCHIVE, {"id": budget_id, "now": now_us})
-    return show(db, budget_id, now_us)
+    has_ended = db.execute(_ARCHIVE, {"id": budget_id, "now": now_us}).rowcount
+    account = show(db, budget_id, now_us)
+    if has_ended:
+        _note(db, "budget.archived", account.budget)
+    return account
 
 
 def show(db: Connection, budget_id: str, now_us: int) -> Account:
@@ -162,6 +170,11 @@ def applying(
     """The budgets that a caller's requests count in: its tenant's, its project's, its key's."""
     own = listed(db, now_us, tenant_id=tenant_id)
     return [account for account in own if account.budget.scope_id in scope_ids]
+
+
+def _note(db: Connection, action: str, budget: Budget, **more: object) -> None:
+    limit = format_nano(budget.limit_nano)
+    audit.note(db, action, "budget", budget.id, budget.tenant_id, limit=limit, **more)
 
 
 def check(plan: Plan) -> None:

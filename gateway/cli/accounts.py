@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from gateway.cli.columns import table
 from gateway.cli.completing import tenant_names
-from gateway.cli.options import Places, database, locate, table, tell_if_new, whereabouts
+from gateway.cli.options import Places, database, locate, tell_if_new, whereabouts
 from gateway.identity import tenants as accounts
 from gateway.store.connection import transaction
 from gateway.stores import database_of

@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 from gateway.cli.accounts import as_json, when
+from gateway.cli.columns import table
 from gateway.cli.completing import live_keys, model_ids, project_names, tenant_names
 from gateway.cli.moments import Moment, Span
-from gateway.cli.options import Places, database, locate, peek, table, whereabouts
+from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity import api_keys as rows, scopes
 from gateway.identity.keys import PEPPER_LABEL

@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from gateway.cli.accounts import as_json
-from gateway.cli.options import Unreachable, table
+from gateway.cli.columns import table
+from gateway.cli.options import Unreachable
 from gateway.conformance.backend import Target, Unusable
 from gateway.conformance.run import trials
 from gateway.conformance.verdict import Line, Verdict

@@ -15,8 +15,9 @@ from gateway.budgets.rows import Account
 from gateway.budgets.views import view
 from gateway.budgets.windows import KINDS, Kind
 from gateway.cli.accounts import as_json
+from gateway.cli.columns import table
 from gateway.cli.completing import budget_ids, live_keys, model_ids, tenant_names
-from gateway.cli.options import Places, database, locate, peek, table, whereabouts
+from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity.tenants import tenant_id_of
 from gateway.prices import format_nano, parse_nano

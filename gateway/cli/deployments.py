@@ -6,8 +6,9 @@ import click
 import msgspec
 
 from gateway.cli.accounts import as_json
+from gateway.cli.columns import table
 from gateway.cli.completing import deployment_numbers
-from gateway.cli.options import Places, locate, places, table
+from gateway.cli.options import Places, locate, places
 from runtime.deployments import BadPointer, Deployment, Deployments
 
 

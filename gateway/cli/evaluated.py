@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.cli.options import table
+from gateway.cli.columns import table
 from gateway.evaluation.child import Choice, Rates, Result
 from gateway.evaluation.costs import per_million
 from gateway.live.words import amount, count

@@ -11,9 +11,10 @@ import click
 from gateway.cli.accounts import as_json
 from gateway.cli.answers import Faults, Planted, PoolModels
 from gateway.cli.calling import Server, admin_server
+from gateway.cli.columns import table
 from gateway.cli.completing import host_model_ids
 from gateway.cli.noticing import Series, not_noticed, noticed, series_of
-from gateway.cli.options import Declined, Places, places, table
+from gateway.cli.options import Declined, Places, places
 
 METRICS = "/admin/v1/metrics"
 WATCH_S = 5.0

@@ -12,8 +12,9 @@ import click
 from gateway.cli.accounts import as_json
 from gateway.cli.answers import AttachedServer, Host, Hosts, PoolModel, PoolModels, Restart
 from gateway.cli.calling import Server, admin_server
+from gateway.cli.columns import table
 from gateway.cli.completing import host_model_ids
-from gateway.cli.options import Places, places, table
+from gateway.cli.options import Places, places
 from gateway.live.words import NOTHING, amount, clean, count, cut, span
 
 WATCH_S = 1.0

@@ -11,7 +11,8 @@ import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.cli.accounts import as_json, when
-from gateway.cli.options import Places, database, locate, need_database, table, whereabouts
+from gateway.cli.columns import table
+from gateway.cli.options import Places, database, locate, need_database, whereabouts
 from gateway.cli.periods import MonthType
 from gateway.cli.reconciling import reconcile
 from gateway.clock import SYSTEM_CLOCK

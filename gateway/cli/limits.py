@@ -13,8 +13,9 @@ import click
 
 from gateway.cli.accounts import as_json
 from gateway.cli.budgets import known_model
+from gateway.cli.columns import table
 from gateway.cli.completing import live_keys, model_ids, tenant_names
-from gateway.cli.options import Places, database, locate, peek, table, whereabouts
+from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.limits import setting
 from gateway.limits.rules import Rules, rules_of

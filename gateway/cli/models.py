@@ -18,8 +18,9 @@ from gateway.catalog.views import Shown, whole
 from gateway.cli.accounts import as_json
 from gateway.cli.answers import Body, Catalog, Endpoint, Endpoints, Kind, Model
 from gateway.cli.calling import Server
+from gateway.cli.columns import table
 from gateway.cli.completing import model_ids
-from gateway.cli.options import Declined, Places, peek, places, table
+from gateway.cli.options import Declined, Places, peek, places
 from gateway.cli.whoami import public_server
 from gateway.clock import SYSTEM_CLOCK
 from gateway.errors import ModelNotFound

@@ -19,6 +19,7 @@ from gateway.backups.archive import BackupError
 from gateway.backups.restore import RestoreRefused
 from gateway.budgets.budgets import BudgetError
 from gateway.cli import signals
+from gateway.cli.who import user
 from gateway.evaluation.child import EvaluationFailed
 from gateway.identity.tenants import TenantError
 from gateway.limits.setting import LimitError
@@ -26,6 +27,7 @@ from gateway.money.errors import MoneyError
 from gateway.processes.workers import GatewayFailed
 from gateway.root import RootSecretLost
 from gateway.store.address import Database
+from gateway.store.audit import Actor, acting
 from gateway.store.connection import of_the_file, open_for_writing
 from gateway.store.current import bring_up_to_date
 from gateway.store.errors import StoreError
@@ -288,18 +290,5 @@ def database(place: Place, *, create: bool = False) -> Iterator[Connection]:
     state.prepare(place.state_dir)
     with using(found) if isinstance(found, Path) else nullcontext(), of_the_file():
         bring_up_to_date(found)
-        with closing(open_for_writing(found)) as db:
+        with closing(open_for_writing(found)) as db, acting(Actor("cli", user())):
             yield db
-
-
-def table(rows: Sequence[tuple[str, ...]], heading: tuple[str, ...], none: str = "") -> str:
-    """Columns for people; `none` instead if there are no rows."""
-    if none and not rows:
-        return none
-    every = [heading, *rows]
-    widths = [max(len(row[i]) for row in every) for i in range(len(heading))]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in every
-    )
-    return "\n".join(line.rstrip() for line in lines)

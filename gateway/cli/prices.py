@@ -7,8 +7,9 @@ import json
 import click
 
 from gateway.cli.accounts import as_json, when
+from gateway.cli.columns import table
 from gateway.cli.completing import model_ids, tenant_names
-from gateway.cli.options import Declined, Places, database, locate, table, whereabouts
+from gateway.cli.options import Declined, Places, database, locate, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity import tenants as accounts
 from gateway.money.price_store import Timelines, history, timelines_of

@@ -7,8 +7,9 @@ import json
 import click
 
 from gateway.cli.accounts import as_json, when
+from gateway.cli.columns import table
 from gateway.cli.completing import project_names, tenant_names
-from gateway.cli.options import Places, database, locate, table, whereabouts
+from gateway.cli.options import Places, database, locate, whereabouts
 from gateway.identity import projects as rows
 from gateway.store.connection import transaction
 

@@ -11,13 +11,13 @@ import click
 
 from gateway.cli.accounts import as_json
 from gateway.cli.calling import admin_server
+from gateway.cli.columns import table
 from gateway.cli.options import (
     EXIT_CODES,
     Places,
     database,
     locate,
     need_database,
-    table,
     whereabouts,
 )
 from gateway.money import engines, rollup

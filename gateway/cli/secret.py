@@ -10,8 +10,9 @@ from contextlib import suppress
 import click
 
 from gateway.cli.accounts import as_json
+from gateway.cli.columns import table
 from gateway.cli.completing import secret_names
-from gateway.cli.options import Places, locate, table, tell_if_new, whereabouts
+from gateway.cli.options import Places, locate, tell_if_new, whereabouts
 from gateway.root import refuse_if_lost
 from runtime import settings as config
 from runtime.config.place import Place

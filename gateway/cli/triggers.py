@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from gateway.cli.accounts import as_json
-from gateway.cli.options import Places, Unreachable, load, need_database, places, table
+from gateway.cli.columns import table
+from gateway.cli.options import Places, Unreachable, load, need_database, places
 from gateway.clock import SYSTEM_CLOCK
 from gateway.crons.crons import Book, Run, moment, run_once
 from gateway.crons.jobs import warm

@@ -13,6 +13,7 @@ from gateway.identity import keys, scopes
 from gateway.identity.projects import NoSuchProject, project_of
 from gateway.identity.tenants import InvalidName, InvalidTerms, TenantError, tenant_id_of
 from gateway.ids import new_id
+from gateway.store import audit
 from gateway.store.sql import Connection
 from runtime.config.networks import BadNetwork, parse_network
 
@@ -84,6 +85,7 @@ def create_key(
     secret, key_id = keys.mint(), new_id("key")
     named = {"id": key_id, "tenant_id": tenant_id, "name": name, "now": now_us}
     db.execute(_INSERT, given | named | _secret_values(pepper, secret))
+    audit.note(db, "key.created", "key", key_id, tenant_id, **given, name=name)
     return key_of(db, key_id), secret
 
 
@@ -103,9 +105,12 @@ def key_of(db: Connection, key_id: str) -> Key:
 
 def revoke_key(db: Connection, key_id: str, *, clock: Clock = SYSTEM_CLOCK) -> Key:
     """End a key, with all its secrets and tokens; again changes nothing. Raises NoSuchKey."""
-    db.execute(_REVOKE, {"id": key_id, "now": clock.now_us()})
+    has_ended = db.execute(_REVOKE, {"id": key_id, "now": clock.now_us()}).rowcount
     db.execute(_FORGET, {"id": key_id})
-    return key_of(db, key_id)
+    key = key_of(db, key_id)
+    if has_ended:
+        audit.note(db, "key.revoked", "key", key_id, key.tenant_id)
+    return key
 
 
 def rotate_key(
@@ -132,6 +137,8 @@ def rotate_key(
         db.execute(_FORGET, {"id": key_id})
     secret = keys.mint()
     db.execute(_ROTATE, {"id": key_id, "now": now_us} | _secret_values(pepper, secret))
+    grace_s = grace_us // 1_000_000
+    audit.note(db, "key.rotated", "key", key_id, before.tenant_id, grace_s=grace_s)
     return key_of(db, key_id), secret
 
 

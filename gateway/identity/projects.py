@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gateway.clock import SYSTEM_CLOCK, Clock
 from gateway.identity.tenants import TenantError, check_name, tenant_id_of
 from gateway.ids import new_id
+from gateway.store import audit
 from gateway.store.sql import Connection
 
 
@@ -39,6 +40,7 @@ def create_project(
         raise ProjectExists(f"{tenant} has a project {name!r} already: choose another name.")
     values = {"id": project.id, "tenant_id": project.tenant_id, "name": name}
     db.execute(_INSERT, values | {"now": project.created_at})
+    audit.note(db, "project.created", "project", project.id, project.tenant_id, name=name)
     return project
 
 
@@ -62,7 +64,8 @@ def archive_project(
 ) -> Project:
     """Refuse its keys from now on; its usage stays. Again changes nothing. As `project_of`."""
     project = project_of(db, tenant, name)
-    db.execute(_ARCHIVE, {"id": project.id, "now": clock.now_us()})
+    if db.execute(_ARCHIVE, {"id": project.id, "now": clock.now_us()}).rowcount:
+        audit.note(db, "project.archived", "project", project.id, project.tenant_id)
     return project_of(db, tenant, name)
 
 

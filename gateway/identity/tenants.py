@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from gateway.clock import SYSTEM_CLOCK, Clock
 from gateway.ids import new_id
+from gateway.store import audit
 from gateway.store.sql import Connection
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -69,6 +70,7 @@ def create_tenant(
     tenant = Tenant(new_id("tn"), name, is_demo)
     values = {"id": tenant.id, "name": name, "is_demo": int(is_demo), "now": clock.now_us()}
     db.execute(_INSERT, values)
+    audit.note(db, "tenant.created", "tenant", tenant.id, tenant.id, name=name)
     return tenant
 
 
@@ -98,20 +100,26 @@ def set_tenant(
         raise InvalidTerms(f"{timezone!r} is no time zone: use an IANA name, such as Europe/Paris.")
     if weight is not None and not 1 <= weight <= MAX_WEIGHT:
         raise InvalidTerms(f"{weight} is no weight: use a whole number from 1 to {MAX_WEIGHT}.")
-    values = {"id": tenant_id_of(db, name), "timezone": timezone, "weight": weight}
-    db.execute(_SET, values)
+    tenant_id, terms = tenant_id_of(db, name), {"timezone": timezone, "weight": weight}
+    db.execute(_SET, {"id": tenant_id, **terms})
+    changed = {what: value for what, value in terms.items() if value is not None}
+    audit.note(db, "tenant.changed", "tenant", tenant_id, tenant_id, **changed)
     return tenant_of(db, name)
 
 
 def disable_tenant(db: Connection, name: str, *, clock: Clock = SYSTEM_CLOCK) -> Tenant:
     """Refuse all its keys and tokens; doing so again changes nothing. Raises NoSuchTenant."""
-    db.execute(_DISABLE, {"id": tenant_id_of(db, name), "now": clock.now_us()})
+    tenant_id = tenant_id_of(db, name)
+    if db.execute(_DISABLE, {"id": tenant_id, "now": clock.now_us()}).rowcount:
+        audit.note(db, "tenant.disabled", "tenant", tenant_id, tenant_id)
     return tenant_of(db, name)
 
 
 def enable_tenant(db: Connection, name: str) -> Tenant:
     """Take its keys again. Raises NoSuchTenant."""
-    db.execute(_ENABLE, {"id": tenant_id_of(db, name)})
+    tenant_id = tenant_id_of(db, name)
+    if db.execute(_ENABLE, {"id": tenant_id}).rowcount:
+        audit.note(db, "tenant.enabled", "tenant", tenant_id, tenant_id)
     return tenant_of(db, name)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.money.errors import MoneyError
+from gateway.store import audit
 from gateway.store.sql import Connection
 from gateway.usage.calendar import HOUR_US, month_name, month_of
 
@@ -55,6 +56,7 @@ def close(db: Connection, starts_at: int, now_us: int, grace_us: int = GRACE_US)
         )
     (bound,) = db.execute(_BOUND).fetchone()
     db.execute(_CLOSE, values | {"now": now_us, "seq_bound": bound})
+    audit.note(db, "period.closed", "period", name, seq_bound=bound)
     return Period(starts_at, found.ends_at, now_us, bound)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
+from gateway.store import audit
 from gateway.store.sql import Connection
 
 MOST = 10**12  # more is no limit; what counts them stays exact
@@ -58,12 +59,17 @@ def set_rule(db: Connection, scope: Scope, rule: Rule, now_us: int) -> Rule:
             "now": now_us,
         },
     ).fetchone()
+    told = {what: number for what, number in asdict(rule).items() if number is not None}
+    audit.note(db, "limits.set", scope.kind, scope.id, model=scope.model or None, **told)
     return Rule(*row)
 
 
 def clear_rule(db: Connection, scope: Scope) -> bool:
     """Forget a scope's numbers: the config's count again. Whether there were any."""
-    return db.execute(_CLEAR, _named(scope)).rowcount > 0
+    had_any = db.execute(_CLEAR, _named(scope)).rowcount > 0
+    if had_any:
+        audit.note(db, "limits.cleared", scope.kind, scope.id, model=scope.model or None)
+    return had_any
 
 
 def _named(scope: Scope) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""What the admin API changes: each change is one transaction, with its line in the audit log."""

@@ -1,0 +1,41 @@
+"""`bulkhead audit`: who changed what."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from gateway.cli.accounts import as_json
+from gateway.cli.columns import table
+from gateway.cli.completing import tenant_names
+from gateway.cli.options import Places, database, locate, whereabouts
+from gateway.identity.tenants import tenant_id_of
+from gateway.store import audit as log
+
+HEADING = ("AT", "BY", "ACTION", "OF", "DETAIL")
+MOST = 100_000
+
+
+@click.command()
+@click.argument("tenant", required=False, shell_complete=tenant_names)
+@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
+@whereabouts
+@as_json
+def audit(tenant: str | None, limit: int, places: Places, as_json: bool) -> None:
+    """The last changes of tenants, keys, limits, budgets and records: of TENANT, or of all."""
+    with database(locate(places)) as db:
+        found = log.page(db, limit, tenant_id=tenant_id_of(db, tenant) if tenant else "")
+    entries = [entry | {"at": log.moment(entry["at"])} for entry in found]
+    if as_json:
+        click.echo(json.dumps(entries))
+    else:
+        rows = [_line(entry) for entry in reversed(entries)]
+        click.echo(table(rows, HEADING, "Nothing was changed yet."))
+
+
+def _line(entry: dict[str, Any]) -> tuple[str, ...]:
+    detail = " ".join(f"{name}={value}" for name, value in entry["detail"].items() if value)
+    who = f"{entry['actor_kind']} {entry['actor_id']}"
+    return entry["at"], who, entry["action"], entry["target_id"], detail
