@@ -197,7 +197,7 @@ def _settings(
     report = parsed.report
     report.errors += found.errors
     vault = Vault(place.state_dir, place.root_secret)
-    secrets = resolve(parsed.secrets, sources(environ, local, vault), report)
+    secrets = resolve(_needed(parsed.secrets, place), sources(environ, local, vault), report)
     overrides.check(environ, report)
     if parsed.file is None or report.errors:
         raise ConfigError(place.source, report)
@@ -215,6 +215,15 @@ def _settings(
 def in_environment(name: str) -> str | None:
     """The value of a variable that a command was given the name of."""
     return os.environ.get(name)
+
+
+def _needed(named: Mapping[str, list[str]], place: Place) -> dict[str, list[str]]:
+    """The store's isn't, where the environment says where the store is."""
+    if not place.store_url:
+        return dict(named)
+    store = "store.password_secret"
+    paths = {name: [path for path in named[name] if not path.endswith(store)] for name in named}
+    return {name: left for name, left in paths.items() if left}
 
 
 def secrets_known(place: Place, environ: Mapping[str, str] | None = None) -> list[KnownSecret]:

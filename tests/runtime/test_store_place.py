@@ -72,7 +72,7 @@ def test_a_missing_secret_and_a_backup_of_a_server_are_faults(tmp_path: Path) ->
 
 
 def test_the_environment_wins_and_is_checked(tmp_path: Path) -> None:
-    theirs = {"BULKHEAD_STORE_URL": "postgresql://u:canary@h/db", "PW": "secret"}
+    theirs = {"BULKHEAD_STORE_URL": "postgresql://u:canary@h/db"}  # the file's secret isn't needed
     path = written(tmp_path, STORE + MODELS)
     loaded, _ = settings.load(path, tmp_path / "state", environ=theirs)
     assert store_place(loaded).url == theirs["BULKHEAD_STORE_URL"]
