@@ -20,7 +20,9 @@ MOST = 100_000
 
 @click.command()
 @click.argument("tenant", required=False, shell_complete=tenant_names)
-@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="So many."
+)
 @whereabouts
 @as_json
 def audit(tenant: str | None, limit: int, places: Places, as_json: bool) -> None:

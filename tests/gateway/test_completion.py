@@ -100,7 +100,7 @@ def completed(desk: Desk, line: str) -> list[str]:
 
 def test_bash_completes_commands_and_options(desk: Desk) -> None:
     assert completed(desk, "bulkhead ten") == ["tenants"]
-    assert completed(desk, "bulkhead tenants ") == ["create", "list"]
+    assert completed(desk, "bulkhead tenants ") == ["create", "disable", "enable", "list", "set"]
     assert completed(desk, "bulkhead restore --d") == ["--dry-run"]
 
 
