@@ -194,3 +194,10 @@ def test_the_host_takes_what_the_gateway_sends() -> None:
         stream=True,
     )
     assert set(everything.engine_body()) == set(HostRequest.__struct_fields__)
+
+
+def test_decisions_are_numbered_one_after_another() -> None:
+    pages = sorted((DOCS / "decisions").glob("*.md"))
+    for number, page in enumerate(pages, start=1):
+        assert page.name.startswith(f"{number:04}-")
+        assert page.read_text().startswith(f"# {number}. ")
