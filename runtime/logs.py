@@ -18,21 +18,28 @@ SAID = {"warn": "warning", "exception": "error"}  # a method of the logger, and 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 
-class _Threshold:
-    """The least level that is written. Loggers are cached, so they ask for it each time."""
+class _Process:
+    """What holds for all of a process's loggers, which are cached: they ask for it each time."""
 
-    least = LEVELS["info"]
+    least = LEVELS["info"]  # that is written
+    lines: LineWriter | None = None  # where they go, once it is configured
 
 
 def set_level(level: str) -> None:
     """From now on this process writes what is at least so important."""
-    _Threshold.least = LEVELS[level]
+    _Process.least = LEVELS[level]
+
+
+def flush() -> None:
+    """Write what waits to be written: for who ends the process by `os._exit`."""
+    if _Process.lines is not None:
+        _Process.lines.flush()
 
 
 def configure() -> None:
     """Set up logging for this process, once, at its start."""
-    lines = LineWriter(sys.stderr.buffer)
-    atexit.register(lines.flush)
+    lines = _Process.lines = LineWriter(sys.stderr.buffer)
+    atexit.register(flush)
     structlog.configure(
         processors=[
             _drop_below,
@@ -64,7 +71,7 @@ def _render(_: object, __: str, event: EventDict) -> bytes:
 
 
 def _drop_below(_: object, name: str, event: EventDict) -> EventDict:
-    if LEVELS[name] < _Threshold.least:
+    if LEVELS[name] < _Process.least:
         raise structlog.DropEvent
     return event
 

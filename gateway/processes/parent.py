@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from multiprocessing.connection import Connection
 
+from runtime import logs
 from runtime.deploy.reload import Told
 
 TURNS_UNTIL_SERVING = 10  # of the loop; three pass between the app's start and the server's
@@ -59,12 +60,14 @@ class Parent:
         try:
             self._pipe.send_bytes(Word.SERVING.value)
         except OSError:
+            logs.flush()
             os._exit(1)
 
     def _hear(self, on: Mapping[Word, Callable[[], None]]) -> None:
         try:
             word = Word(self._pipe.recv_bytes())
         except (EOFError, OSError):
+            logs.flush()
             os._exit(1)
         on[word]()
 

@@ -13,6 +13,7 @@ import structlog
 from starlette.types import Message, Scope, Send
 
 from gateway.processes.parent import Parent, Word, ignore
+from runtime import logs
 from runtime.config.sections import FileSettings
 from runtime.tls.listener import hang_up, port_of, stop_accepting
 
@@ -95,6 +96,7 @@ class Worker:
         is_deaf = stop_accepting(self._parent.listener)
         log.info("gateway_retiring", settles=is_deaf)
         if not is_deaf and not self._serves:
+            logs.flush()
             os._exit(0)  # another came before it: it has taken nothing, and its files are gone
         loop = asyncio.get_running_loop()
         self._ending = loop.call_later(SETTLE_S if is_deaf else 0, self._end)

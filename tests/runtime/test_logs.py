@@ -61,3 +61,23 @@ def test_the_level_changes_while_loggers_are_in_use() -> None:
         "quiet error", "quiet exception",
         "loud debug", "loud info", "loud warning", "loud error", "loud exception",
     ]  # fmt: skip
+
+
+AT_THE_END = """
+import asyncio, os, structlog
+from runtime import logs
+logs.configure()
+async def main():
+    structlog.get_logger().info("last words")
+    logs.flush()
+    os._exit(3)
+asyncio.run(main())
+"""
+
+
+def test_what_is_said_in_the_turn_in_which_a_process_ends_is_written() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 3
+    assert json.loads(done.stderr)["event"] == "last words"
