@@ -33,7 +33,8 @@ class Meter:
         self._cached = 0
         self._seen = 0
         self._delivered = 0
-        self._is_exact = False  # the engine counts along; else we count its frames
+        self._is_exact = False  # our host counts along
+        self._is_told = False  # so does another server; else we count its frames
         self.final: Usage | None = None
         self.finish_reason: str | None = None
         self.first_token_at: int | None = None  # microseconds UTC
@@ -45,14 +46,24 @@ class Meter:
             self._prompt = frame.counts.prompt if self._prompt is None else self._prompt
             self._cached = frame.counts.cached or self._cached
             self._seen = frame.counts.output or self._seen
-        elif frame.has_content and frame.usage is not None:  # another server that counts along
-            self._is_exact = True
-            self._prompt, self._cached = frame.usage.input_tokens, frame.usage.cached_input_tokens
-            self._seen = max(self._seen, frame.usage.output_tokens)
         elif frame.has_content:
             self._seen += 1
-        self.final = frame.usage or self.final
+            self._is_told = False
+        if frame.usage is not None:
+            self._take(frame.usage)
         self.finish_reason = frame.finish_reason or self.finish_reason
+
+    def _take(self, usage: Usage) -> None:
+        """A total, or what another server has counted up to here: some tell it with each chunk.
+
+        One that tells of fewer tokens than there were frames of text doesn't count along.
+        """
+        self.final = usage
+        if self._is_exact:
+            return
+        self._prompt, self._cached = usage.input_tokens, usage.cached_input_tokens
+        if usage.output_tokens >= self._seen:
+            self._seen, self._is_told = usage.output_tokens, True
 
     def handed_over(self) -> None:
         """All that was seen is with the client now."""
@@ -81,5 +92,6 @@ class Meter:
             return self.final, UsageSource.UPSTREAM_FINAL if self.final else UsageSource.NONE
         if self._prompt is None and not self._seen:
             return None, UsageSource.NONE
-        source = UsageSource.UPSTREAM_RUNNING if self._is_exact else UsageSource.GATEWAY_COUNT
+        is_counted = self._is_exact or self._is_told
+        source = UsageSource.UPSTREAM_RUNNING if is_counted else UsageSource.GATEWAY_COUNT
         return Usage(self._prompt or 0, self._cached, self._delivered), source

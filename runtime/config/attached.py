@@ -24,14 +24,17 @@ class Habits(NamedTuple):
     cache: Cache  # what is assumed unless the configuration says otherwise
     salted: frozenset[str]  # the operations for which it honours `cache_salt`
     uncached: Mapping[str, Any]  # fields that have one request reuse nothing
+    counting: Mapping[str, Any] = {}  # of `stream_options`: has each chunk tell the usage so far
 
 
 BOTH = frozenset({"chat", "completion"})
+COUNTING = {"continuous_usage_stats": True}
 KINDS: dict[str, Habits] = {
     "openai": Habits("", BOTH, {}),
-    "vllm": Habits("salted", BOTH, {}),
-    "sglang": Habits("salted", BOTH, {}),
-    "trtllm": Habits("salted", frozenset({"chat"}), {}),  # a plain prompt's salt is refused
+    "vllm": Habits("salted", BOTH, {}, COUNTING),
+    "sglang": Habits("salted", BOTH, {}, COUNTING),
+    # A plain prompt's salt is refused.
+    "trtllm": Habits("salted", frozenset({"chat"}), {}, COUNTING),
     "llamacpp": Habits("off", frozenset(), {"cache_prompt": False}),  # it ignores salts
 }
 # Each of these is the client's to say, or ours.

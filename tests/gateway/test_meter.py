@@ -54,6 +54,41 @@ def test_another_server_that_counts_along_is_believed() -> None:
     assert told == (Usage(34, 16, 3), UsageSource.UPSTREAM_RUNNING)
 
 
+def counted(output: int, prompt: int = 7, text: bytes = b"x") -> Frame:
+    """A chunk of another server's that tells the usage so far."""
+    return Frame(text, usage=Usage(prompt, 5, output), has_content=bool(text))
+
+
+def test_another_server_that_counts_along_is_believed_prompt_and_all() -> None:
+    found = see(meter(), counted(0, text=b""), counted(2), counted(5))
+    see(found, counted(9), deliver=False)
+    told = found.usage(Outcome.CLIENT_CANCELLED)
+    assert told == (Usage(7, 5, 5), UsageSource.UPSTREAM_RUNNING)
+
+
+def test_a_server_that_only_told_of_the_prompt_has_its_frames_counted() -> None:
+    text = Frame(b"x", has_content=True)
+    for told in (counted(0, text=b""), counted(0)):  # the second says so beside a first token
+        found = see(meter(), told, text, text)
+        output = 2 + told.has_content
+        expected = (Usage(7, 5, output), UsageSource.GATEWAY_COUNT)
+        assert found.usage(Outcome.CLIENT_CANCELLED) == expected
+
+
+def test_zeros_beside_text_make_no_answer_free() -> None:
+    """Some servers tell of zeros with each chunk until the last."""
+    zero = Frame(b"x", usage=Usage(0, 0, 0), has_content=True)
+    found = see(meter(), zero, zero)
+    assert found.usage(Outcome.CLIENT_CANCELLED) == (Usage(0, 0, 2), UsageSource.GATEWAY_COUNT)
+
+
+def test_who_leaves_as_the_total_comes_pays_for_the_prompt() -> None:
+    text = Frame(b"x", has_content=True)
+    found = see(meter(), text, text)
+    see(found, Frame(usage=FINAL), deliver=False)
+    assert found.usage(Outcome.CLIENT_CANCELLED)[0] == Usage(7, 5, 2)
+
+
 def test_a_finished_answer_s_own_total_wins() -> None:
     found = see(meter(), own(prompt=1, cached=0), own(output=2), Frame(usage=FINAL))
     for outcome in (Outcome.COMPLETED, Outcome.LENGTH):

@@ -70,6 +70,13 @@ async def one_token(exchange: Exchange) -> None:
     await exchange.gone()
 
 
+async def counts_along(exchange: Exchange) -> None:
+    assert exchange.json()["stream_options"]["continuous_usage_stats"] is True
+    so_far = CACHED_USAGE | {"completion_tokens": 2}
+    await exchange.events(text("ho") | {"usage": so_far}, end=False)
+    await exchange.gone()
+
+
 async def breaks_off(exchange: Exchange) -> None:
     await exchange.events(text("h"), text("o"), end=False)
     exchange.close()
@@ -118,6 +125,11 @@ CASES = {
     ),
     "the client leaves in mid-stream": Case(
         one_token, "client_cancelled", "delivered_part", OUTPUT, (0, 0, 1), "gateway_count",
+        leaves_after=1, streams=(True,),
+    ),
+    "the client leaves in mid-stream of a server that counts along": Case(
+        counts_along, "client_cancelled", "delivered_part",
+        3 * INPUT + 4 * CACHED + 2 * OUTPUT, (7, 4, 2), "upstream_running",
         leaves_after=1, streams=(True,),
     ),
     "an error before the first token": Case(refuses(500), "upstream_error", "upstream_error"),
