@@ -35,7 +35,7 @@ def extra_fields(deployment: Deployment, ask: Ask, salt: str) -> dict[str, Any]:
         "max_tokens": ask.max_tokens or deployment.default_max_tokens,
     }
     if ask.stream:
-        fields["stream_options"] = {"include_usage": True} | deployment.habits.counting
+        fields["stream_options"] = {"include_usage": True, **deployment.habits.counting}
     if deployment.is_salted:
         if ask.operation not in deployment.habits.salted:
             raise Unsupported(
