@@ -76,7 +76,15 @@ async def _complete(env: Env, call: Call, caller: Principal, read: Callable[[], 
     domain = env.auth.domain(principal)
     session = session_of(domain, call.header(b"x-session-affinity") or ask.session)
     fallbacks = env.catalog.fallbacks(deployment, env.clock.now_us(), principal.models)
-    errand = Errand(ask, deployment, domain, call.id, fallbacks=fallbacks, session=session)
+    errand = Errand(
+        ask,
+        deployment,
+        domain,
+        call.id,
+        fallbacks=fallbacks,
+        session=session,
+        weight=principal.weight,
+    )
     grant = await env.admission.admit(call, principal, deployment, opening.bound)
     entry = Entry(env.ledger, opening, Meter(env.clock), errand, grant, opening_for)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -12,3 +13,11 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it didn't happen in time"
         time.sleep(0.02)
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+    """The same, while the loop goes on."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it didn't happen in time"
+        await asyncio.sleep(0.02)
