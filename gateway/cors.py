@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from gateway.asgi import Call
 from gateway.errors import OriginNotAllowed
-from runtime.config.sections import TenantSettings
+from runtime.config.tenants import TenantSettings
 
 ANY = "*"
 ALLOW_ORIGIN = b"access-control-allow-origin"

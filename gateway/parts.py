@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import IO
 from weakref import WeakSet
 
 import structlog
@@ -26,7 +25,7 @@ from gateway.catalog.facts import facts_of
 from gateway.clock import SYSTEM_CLOCK
 from gateway.cors import cors_of
 from gateway.cursors import Cursors
-from gateway.door import Door, keep, take
+from gateway.door import Door, keep
 from gateway.env import Env
 from gateway.events import EventSender
 from gateway.identity.auth import Authenticator, identity_keys
@@ -45,6 +44,7 @@ from gateway.money.book import PriceBook, prepare
 from gateway.money.checkpoints import LABEL as CHECKPOINT_LABEL, key_of
 from gateway.money.keeping import Keeper
 from gateway.money.wanted import wanted_of
+from gateway.owning import in_use, own_store
 from gateway.pulse import Pulse
 from gateway.relay.attached import AttachedServers
 from gateway.relay.health import Health
@@ -53,16 +53,15 @@ from gateway.relay.node_link import LocalNode, NodeAddress, RemoteNode
 from gateway.relay.placement import Placement
 from gateway.relay.relay import Relay
 from gateway.root import agree, keyring_of
-from gateway.store.address import Database, Postgres
+from gateway.store.address import Database
 from gateway.store.current import bring_up_to_date
 from gateway.store.directory import KeyDirectory
-from gateway.store.hold import Use
 from gateway.store.writer import Writer
 from gateway.stores import database_of
 from gateway.telemetry.telemetry import Telemetry
 from gateway.usage.manifest import signing_key
 from gateway.usage.names import names_of
-from runtime import rundir, state
+from runtime import rundir
 from runtime.capability import Signer
 from runtime.config.route_patterns import compile_routes
 from runtime.node.node import CAPABILITY_LABEL
@@ -70,7 +69,6 @@ from runtime.settings import Settings
 
 log = structlog.get_logger()
 
-LOCK_WAIT_S = 10.0
 RESTORE_S = 30.0  # beyond a drain, for a restore to put the store back
 REPORT_THREADS = 4
 
@@ -170,9 +168,9 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
     database = database_of(settings)
     async with AsyncExitStack() as stack:
         if not is_worker:
-            stack.enter_context(await _own_store(settings))
+            stack.enter_context(await own_store(settings.state_dir))
         boot_id, door = new_id("boot"), Door(_patience_s(settings))
-        use = await stack.enter_async_context(_in_use(database))
+        use = await stack.enter_async_context(in_use(database))
         await to_thread.run_sync(bring_up_to_date, database)
         await to_thread.run_sync(agree, database, root)
         writer = Writer(database)
@@ -271,32 +269,3 @@ async def _look_again(directory: KeyDirectory, books: Iterable[PriceBook]) -> No
     for book in books:
         book.forget()
     await directory.refresh_if_changed()
-
-
-@asynccontextmanager
-async def _in_use(database: Database) -> AsyncIterator[Use | None]:
-    """A share in the use of SQLite's file, which a restore asks for; a server has its own ways."""
-    if isinstance(database, Postgres):
-        try:
-            yield None
-        finally:
-            database.close()
-        return
-    use = Use(database)
-    await take(use)
-    try:
-        yield use
-    finally:
-        use.let_go()
-
-
-async def _own_store(settings: Settings) -> IO[str]:
-    """Be the one gateway of this state folder; one that was just killed may take a moment to go."""
-    deadline = asyncio.get_running_loop().time() + LOCK_WAIT_S
-    while True:
-        try:
-            return state.own(settings.state_dir, "gateway")
-        except state.StateInUse:
-            if asyncio.get_running_loop().time() > deadline:
-                raise
-            await asyncio.sleep(0.1)

@@ -16,7 +16,7 @@ from gateway.prices import TokenPrices, parse_price
 from runtime.config.attached import KINDS, AttachedServer, Cache, Habits
 from runtime.config.lifecycle import Lifecycle, midnight
 from runtime.config.models import DatedPriceSettings, ModelSettings, PriceSettings
-from runtime.config.sections import ContractSettings
+from runtime.config.tenants import ContractSettings
 from runtime.config.tls import ClientTls
 from runtime.tls import certificates
 

@@ -25,6 +25,7 @@ from runtime.config import (
     observability,
     sections,
     store,
+    tenants,
     tls,
 )
 from runtime.config.variables import NAME
@@ -55,8 +56,8 @@ HEADINGS: dict[type[Struct], str] = {
     sections.TriggerSettings: "`[triggers]`",
     sections.CronSettings: "`[[triggers.crons]]`",
     sections.SecretSettings: "`[secrets]`",
-    sections.TenantSettings: "`[[tenants]]`",
-    sections.ContractSettings: "`[[tenants.prices]]`",
+    tenants.TenantSettings: "`[[tenants]]`",
+    tenants.ContractSettings: "`[[tenants.prices]]`",
     limits.TenantRateSettings: "`[[tenants.limits]]`",
     issuers.IssuerSettings: "`[[issuers]]`",
     models.ModelSettings: "`[[models]]`",

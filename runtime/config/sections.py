@@ -18,23 +18,17 @@ from runtime.config.footprint import memory_faults
 from runtime.config.issuers import IssuerSettings, issuer_faults
 from runtime.config.kinds import (
     Count,
-    Currency,
-    DayOrNone,
     Host,
-    ModelId,
     Name,
     Number,
-    Origin,
     Pause,
     Port,
     PortOrNone,
-    Price,
     Seconds,
     SecretName,
     is_http_url,
-    origin_fault,
 )
-from runtime.config.limits import LimitSettings, TenantRateSettings
+from runtime.config.limits import LimitSettings
 from runtime.config.models import (
     ModelSettings,
     fallback_faults,
@@ -47,6 +41,7 @@ from runtime.config.observability import ObservabilitySettings
 from runtime.config.report import did_you_mean
 from runtime.config.route_patterns import BadPattern, parse_route
 from runtime.config.store import StoreSettings
+from runtime.config.tenants import TenantSettings, tenant_faults
 from runtime.config.tls import ClientTls, ServerTls
 
 
@@ -181,46 +176,6 @@ class SecretSettings(Struct, frozen=True, kw_only=True):
     required: tuple[SecretName, ...] = ()
 
 
-class ContractSettings(Struct, frozen=True, kw_only=True):
-    """What a tenant pays for a model instead of the list price, per 1,000,000 tokens.
-
-    All of it is named: what was left out would be free.
-    """
-
-    model: ModelId
-    currency: Currency
-    input: Price
-    cached_input: Price
-    output: Price
-    effective_from: DayOrNone = None  # None: from when it is deployed
-
-
-class TenantSettings(Struct, frozen=True, kw_only=True):
-    """What is said here of a tenant that `bulkhead tenants create` has made."""
-
-    name: str
-    origins: tuple[Origin, ...] = ()  # of web pages that may call with its keys (CORS)
-    prices: tuple[ContractSettings, ...] = ()
-    limits: tuple[TenantRateSettings, ...] = ()
-
-    @staticmethod
-    def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        """Origins that browsers send, one price a model and day, and its limits once."""
-        for i, origin in enumerate(found.get("origins") or ()):
-            if fault := origin_fault(origin or ""):
-                yield f"origins[{i}]", fault
-        prices = found.get("prices") or ()
-        agreed = [price and (price.model, price.effective_from) for price in prices]
-        for i, one in enumerate(agreed):
-            if one and one[0] is not None and one in agreed[:i]:
-                since = f" from {one[1]} on" if one[1] else ""
-                yield f"prices[{i}].model", f"{one[0]!r} has a price{since} already"
-        models = [one.model if one else None for one in found.get("limits") or ()]
-        for i, model in enumerate(models):
-            if model is not None and model in models[:i]:
-                yield f"limits[{i}].model", f"{model or 'all models'!r} has limits already"
-
-
 class FileSettings(Struct, frozen=True, kw_only=True):
     """The config file, as it stands for one environment."""
 
@@ -263,22 +218,6 @@ class FileSettings(Struct, frozen=True, kw_only=True):
                 parse_route(route or "*/*")
             except BadPattern as fault:
                 yield f"routes[{i}]", str(fault)
-
-
-def tenant_faults(
-    tenants: Sequence[TenantSettings | None], models: Sequence[ModelSettings | None]
-) -> Iterator[tuple[str, str]]:
-    """Tenants have different names; contracts and limits are about models there are."""
-    names = [tenant.name if tenant else None for tenant in tenants]
-    known = [model.id if model else None for model in models]
-    for i, (tenant, name) in enumerate(zip(tenants, names, strict=True)):
-        if name is not None and name in names[:i]:
-            yield f"tenants[{i}].name", f"{name!r} is used twice"
-        for key in ("prices", "limits"):
-            for j, table in enumerate(getattr(tenant, key, ()) or ()):
-                model = getattr(table, "model", None)
-                if model and model not in known and None not in known:
-                    yield f"tenants[{i}].{key}[{j}].model", f"there is no model {model!r}"
 
 
 def backup_faults(

@@ -9,7 +9,7 @@ import pytest
 from gateway.asgi import Call
 from gateway.cors import Cors, cors_of
 from gateway.errors import OriginNotAllowed
-from runtime.config.sections import TenantSettings
+from runtime.config.tenants import TenantSettings
 
 APP, OTHER, EVIL = "https://app.acme.test", "https://beta.test", "https://evil.test"
 CORS = cors_of(
