@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 from msgspec import structs
 
-from gateway import parts as module
+from gateway import owning
 from gateway.app import create_app, open_env, readiness
 from gateway.demo import demo_key
 from gateway.env import Env
@@ -67,7 +67,7 @@ def test_importing_it_loads_no_engine_and_no_torch(name: str) -> None:
 async def test_a_second_gateway_on_one_store_is_refused(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(owning, "LOCK_WAIT_S", 0.1)
     async with open_env(settings):
         with pytest.raises(StateInUse, match="gateway"):
             async with open_env(settings):
