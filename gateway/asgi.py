@@ -16,6 +16,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import (
+    BadRequest,
     BodyTooLarge,
     BodyTooSlow,
     MethodNotAllowed,
@@ -46,6 +47,7 @@ class Call:
         self._receive = receive
         self._send = send
         self.is_reading = False  # the request's body
+        self._is_cut = False  # the body ended before its end
         self._streaming = False
         self._last_write = self.began
         self._writing = asyncio.Lock()
@@ -88,6 +90,7 @@ class Call:
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
+                self._is_cut = True
                 raise ClientGone
             parts.append(message.get("body", b""))
             size += len(parts[-1])
@@ -179,6 +182,17 @@ class Call:
                     await self.send_json(fault.row.status, encode(fault.body()), _headers_of(fault))
                 elif self._streaming:
                     await self.end(b"data: " + encode(fault.body()) + b"\n\n")
+
+    async def part(self) -> None:
+        """Of a client that has left, or whose body isn't HTTP: servers tell of both alike.
+
+        Who wrote such a body is still there to be told.
+        """
+        if self._is_cut and not self.status:
+            self._let_nothing_follow()
+            fault = BadRequest("the body isn't HTTP, or broke off", code="invalid_body")
+            with suppress(OSError):
+                await self.send_json(fault.row.status, encode(fault.body()))
 
     def _too_slow(self, within_s: float) -> None:
         self._let_nothing_follow()

@@ -79,6 +79,7 @@ class V1:
         try:
             await self._answer(env, call)
         except ClientGone:
+            await call.part()
             call.status = CLIENT_CLOSED_REQUEST
         finally:
             self._calls.discard(call)

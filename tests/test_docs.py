@@ -30,7 +30,7 @@ from runtime.settings import Settings
 REPO = Path(__file__).resolve().parent.parent
 DOCS = REPO / "docs"
 PACKAGES = "gateway|runtime|engines|tests|benchmarks|config|docs"
-EXTRA_CODES = {"invalid_json", "missing_required_parameter", "missing_api_key"}
+EXTRA_CODES = {"invalid_json", "invalid_body", "missing_required_parameter", "missing_api_key"}
 
 
 def doc(name: str) -> str:
