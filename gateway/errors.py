@@ -250,3 +250,9 @@ TABLE: dict[type[Refusal], Row] = {
     TookTooLong: Row(504, "server_error", "request_timeout"),
     Internal: Row(500, "server_error", "internal_error"),
 }
+
+# Codes that a refusal may have in place of its row's: more of what is wrong.
+MORE_CODES: dict[type[Refusal], tuple[str, ...]] = {
+    BadRequest: ("invalid_json", "missing_required_parameter"),
+    Unauthorized: ("missing_api_key",),
+}

@@ -6,22 +6,22 @@ with it is answered 304 while nothing has changed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gateway.asgi import Call, Headers, encode
+from gateway.asgi import Call, encode
 from gateway.caller import identify
 from gateway.catalog.catalog import Deployment
-from gateway.catalog.filters import FILTERS, filters_of
+from gateway.catalog.filters import FILTERS, LISTS, filters_of
 from gateway.catalog.schema import endpoint_schemas
 from gateway.catalog.views import Record, Shown, openai, openrouter, whole
 from gateway.env import Env
 from gateway.errors import BadRequest, ModelNotFound
+from gateway.etags import send_if_changed
 from gateway.health import health
 from gateway.identity.scopes import MODELS_READ
 from gateway.money.versions import told
-from gateway.query import query_of
+from gateway.query import query_and_lists, query_of
 from gateway.store.principal import Principal
 
 PREFIX = "/v1/models/"
@@ -33,8 +33,8 @@ VIEWS = ("openai", "openrouter", "full")
 async def index(env: Env, call: Call) -> None:
     """The models that the caller may use, as `view` shows them; those that the filters leave."""
     principal = await identify(env, call, MODELS_READ)
-    query = query_of(call, ("view", *FILTERS))
-    view, filters = _view(env, principal, query), filters_of(query)
+    query, lists = query_and_lists(call, ("view", *FILTERS), LISTS)
+    view, filters = _view(env, principal, query), filters_of(query, lists)
     models = env.catalog.served_at(env.clock.now_us(), principal.models)
     shown = [await _shown(env, principal, model, name) for model, name in _names(models)]
     data = [view(one) for one in shown if filters.fit(one)]
@@ -117,17 +117,4 @@ PARTS = {"/schema": _schema, "/prices": _prices}
 
 
 async def _send(call: Call, answer: dict[str, Any]) -> None:
-    """The answer with its ETag, or 304 if the client has it already."""
-    body = encode(answer)
-    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers: Headers = [(b"etag", etag.encode()), *PRIVATE]
-    if has_already(call.header(b"if-none-match"), etag):
-        await call.send_empty(304, headers)
-    else:
-        await call.send_json(200, body, headers)
-
-
-def has_already(if_none_match: str, etag: str) -> bool:
-    """Whether an If-None-Match names this ETag (RFC 9110: compared weakly)."""
-    known = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
-    return etag in known or known == ["*"]
+    await send_if_changed(call, encode(answer), PRIVATE)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
 
 from gateway.asgi import Call, encode
 from gateway.caller import identify
 from gateway.env import Env
 from gateway.errors import BadRequest, MissingScope
-from gateway.identity.scopes import DELEGABLE, INFERENCE, KEYS_WRITE, UnknownScope, parse
-from gateway.identity.tokens import MAX_LEN, MAX_TTL_S, Grant
+from gateway.identity.scopes import DELEGABLE, KEYS_WRITE, UnknownScope, parse
+from gateway.identity.tokens import MAX_LEN, Grant, TokenFields
 from gateway.ids import new_id
 from gateway.schema import NOT_JSON, refusal
 from gateway.store.principal import Principal
@@ -20,19 +19,6 @@ from runtime.config.kinds import origin_fault
 
 US = 1_000_000
 MAX_BODY_BYTES = 64 * 1024
-ORIGIN = r"^https?://([a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?\Z"
-
-
-class TokenFields(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body: what the token is to be."""
-
-    ttl: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] = 600  # seconds
-    scopes: Annotated[list[str], Meta(min_length=1, max_length=8)] = msgspec.field(
-        default_factory=lambda: [INFERENCE]
-    )
-    models: Annotated[list[str], Meta(min_length=1, max_length=64)] | None = None
-    origin: Annotated[str, Meta(max_length=256, pattern=ORIGIN)] | None = None
-
 
 _decode = msgspec.json.Decoder(TokenFields).decode
 

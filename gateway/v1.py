@@ -14,6 +14,7 @@ from gateway import (
     export_routes,
     limit_routes,
     model_routes,
+    openapi_route,
     token_routes,
     usage_routes,
     whoami,
@@ -56,6 +57,7 @@ ROUTES: dict[str, tuple[str, Handler]] = {
     "/v1/usage/export/manifest": ("GET", export_routes.manifest),
     "/v1/tokens": ("POST", token_routes.mint),
     "/v1/whoami": ("GET", whoami.whoami),
+    "/v1/openapi.json": ("GET", openapi_route.openapi),
 }
 
 

@@ -11,7 +11,8 @@ from gateway.errors import BadRequest
 from gateway.schema import ENDPOINTS, supported_parameters
 from runtime.config.cards import Modality, Task
 
-FILTERS = ("task", "supported_parameters", "modality", "q")
+FILTERS = ("task", "modality", "q")
+LISTS = ("supported_parameters",)
 KNOWN = {
     "task": frozenset(get_args(Task)),
     "modality": frozenset(get_args(Modality)),
@@ -44,9 +45,9 @@ class Filters:
         )
 
 
-def filters_of(query: Mapping[str, str]) -> Filters:
+def filters_of(query: Mapping[str, str], lists: Mapping[str, tuple[str, ...]]) -> Filters:
     """The filters of a query. Raises BadRequest for a value that isn't one."""
-    names = [name for name in query.get("supported_parameters", "").split(",") if name]
+    names = lists.get("supported_parameters", ())
     for name in names:
         _check("supported_parameters", name)
     for filter in ("task", "modality"):

@@ -100,7 +100,7 @@ def gateway_of(places: Places) -> Server | None:
 
 def offline(places: Places, query: dict[str, str]) -> list[Record]:
     """The records that a gateway with this configuration would tell of, at list prices."""
-    settings, filters = peek(places), filters_of(query)
+    settings, filters = peek(places), filters_of(query, {})
     return [whole(shown) for shown in shown_by(settings) if filters.fit(shown)]
 
 

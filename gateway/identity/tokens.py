@@ -9,10 +9,12 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import replace
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from gateway.identity.scopes import DELEGABLE
+from gateway.identity.scopes import DELEGABLE, INFERENCE
 from gateway.store.principal import Principal
 
 PREFIX = "bh_tok_"
@@ -20,6 +22,23 @@ LABEL = "minted-tokens"  # of the keyring: what tokens are signed with
 MAX_TTL_S = 3600
 MAX_LEN = 4096  # characters: it has to go into a header
 US = 1_000_000
+# Its end is written so that Python and JSON Schema read it alike: there `\Z` is a letter.
+ORIGIN = (
+    r"^https?://([a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?(?![\s\S])"
+)
+
+Scope = Annotated[str, Meta(extra_json_schema={"enum": sorted(DELEGABLE)})]
+
+
+class TokenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a token is asked to be."""
+
+    ttl: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] = 600  # seconds
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=8)] = msgspec.field(
+        default_factory=lambda: [INFERENCE]
+    )
+    models: Annotated[list[str], Meta(min_length=1, max_length=64)] | None = None
+    origin: Annotated[str, Meta(max_length=256, pattern=ORIGIN)] | None = None
 
 
 class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

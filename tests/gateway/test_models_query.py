@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.model_routes import has_already
+from gateway.etags import has_already
 from tests.gateway.shelf import models, served
 
 
@@ -20,6 +20,7 @@ from tests.gateway.shelf import models, served
         ("?q=latest", ["there-latest"]),
         ("?q=", ["@cf/there", "there-latest", "plain/schema", "own"]),
         ("?supported_parameters=temperature,stop&q=own", ["own"]),
+        ("?supported_parameters=temperature&supported_parameters[]=stop&q=own", ["own"]),
         ("?supported_parameters=tools", []),
         ("?supported_parameters=temperature,tools", []),
     ],

@@ -1,0 +1,1 @@
+"""What the routes take and answer, as OpenAPI documents."""
