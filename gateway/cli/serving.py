@@ -28,7 +28,7 @@ from gateway.processes.server import NodeThread, keep_hosts, node_of, own_store,
 from gateway.processes.workers import GatewayFailed
 from gateway.root import keyring_of, refuse_if_lost
 from gateway.stores import database_of
-from runtime import logs, state, weights
+from runtime import logs, open_files, state, weights
 from runtime.config import overrides
 from runtime.config.kinds import Host
 from runtime.deploy import reload
@@ -187,8 +187,9 @@ def _deploy(settings: Settings, command: str) -> Start:
 
 
 def _settings(settings: Settings, given: Addresses) -> Settings:
-    """With what the command line says, which wins."""
+    """With what the command line says, which wins; this process is made ready to serve."""
     logs.configure()
+    open_files.raise_limit()
     server, admin = settings.file.server, settings.file.admin
     file = msgspec.structs.replace(
         settings.file,

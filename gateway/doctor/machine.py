@@ -6,7 +6,6 @@ import datetime
 import os
 import platform
 import re
-import resource
 import shutil
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from gateway.doctor.finding import Finding, Patient, error, ok, warning
 from gateway.live.words import amount
 from runtime.config.models import ModelSettings
 from runtime.node.machine import memory_for_hosts
+from runtime.open_files import possible
 
 OLDEST_PYTHON = (3, 11)
 MIN_FREE_BYTES = 100_000_000
@@ -159,11 +159,11 @@ def disk(patient: Patient) -> Iterator[Finding]:
 
 def open_files(_: Patient) -> Iterator[Finding]:
     """Each stream takes two descriptors: one to its client, one to its engine."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    told, todo = f"up to {soft} at once", "raise it: `ulimit -n 65536`, or LimitNOFILE= in systemd"
-    if 0 <= hard < soft or soft < MIN_OPEN_FILES:
+    most = possible()
+    told, todo = f"up to {most} at once", "raise it: `ulimit -n 65536`, or LimitNOFILE= in systemd"
+    if most < MIN_OPEN_FILES:
         yield error("open files", told, todo)
-    elif soft < GOOD_OPEN_FILES:
+    elif most < GOOD_OPEN_FILES:
         yield warning("open files", told, todo)
     else:
         yield ok("open files", told)

@@ -31,12 +31,14 @@ from gateway.processes.renewal import Offer, Renewal
 from gateway.processes.tls_files import TlsFiles, TlsFolder
 from gateway.processes.workers import Workers
 from runtime import state
+from runtime.open_files import possible
 from runtime.tls.listener import BACKLOG
 
 log = structlog.get_logger()
 
 # Of one connection: the most that its head may be, and that waits for a client that doesn't read.
 HTTP1_BUFFER_BYTES = 64 * 1024
+FILES_A_STREAM = 2  # to its client, and to its engine
 TURN_S = 0.1
 GRACE_S = 30.0  # for a retired worker, after the last answer it may have
 # By default, headers may have 16 MiB, and a peer that vanished is never missed.
@@ -136,6 +138,8 @@ class Server(MPServer):
             port=server.port,
             interface=Interfaces.ASGI,
             workers=1,
+            # Connections, idle ones included; `limits.max_requests` bounds what is asked on them.
+            backpressure=possible() // FILES_A_STREAM,
             websockets=False,
             http1_settings=HTTP1Settings(max_buffer_size=HTTP1_BUFFER_BYTES),
             log_level=LogLevels.error,

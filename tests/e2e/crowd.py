@@ -38,9 +38,15 @@ class Asking(Connection):
 class Refusal:
     """A request that is refused, and how."""
 
-    body: dict[str, Any] | bytes
+    body: bytes
     status: int
     key: str = ""  # "": the good one
+
+
+def body(model: str, prompt: str = "hello", **fields: Any) -> bytes:
+    """What is posted to /v1/chat/completions."""
+    messages = [{"role": "user", "content": prompt}]
+    return msgspec.json.encode({"model": model, "messages": messages, **fields})
 
 
 @dataclass
@@ -85,10 +91,8 @@ class Crowd:
 
     async def _be_refused(self, connection: Asking) -> None:
         refusal = self.chance.choice(self.refusals)
-        body = refusal.body
-        body = body if isinstance(body, bytes) else msgspec.json.encode(body)
         target = with_key(self.target, refusal.key) if refusal.key else self.target
-        sample = await self._asked(connection, target.request(body))
+        sample = await self._asked(connection, target.request(refusal.body))
         self.refused[sample.status] += 1
         if sample.status != refusal.status:
             self.wrong.append(f"{refusal.status} expected: {sample.error or sample.status}")
@@ -124,13 +128,12 @@ class Crowd:
 
     def _body(self) -> bytes:
         chance = self.chance
-        body = {
-            "model": chance.choice(self.models),
-            "messages": [{"role": "user", "content": chance.choice(PROMPTS)}],
-            "max_tokens": chance.choice((1, 4, 16)),
-            "stream": chance.random() < 0.5,
-        }
-        return msgspec.json.encode(body)
+        return body(
+            chance.choice(self.models),
+            chance.choice(PROMPTS),
+            max_tokens=chance.choice((1, 4, 16)),
+            stream=chance.random() < 0.5,
+        )
 
 
 def with_key(target: Target, key: str) -> Target:

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,9 +18,10 @@ from benchmarks.load import Target
 from gateway.budgets.spending import differences
 from gateway.store.reader import read
 from tests.e2e.asking import eventually
-from tests.e2e.crowd import Crowd, Refusal
+from tests.e2e.crowd import Crowd, Refusal, body
 from tests.e2e.gauges import in_progress
 from tests.e2e.ledger import exported
+from tests.e2e.memory import descriptors, rss_mb
 from tests.stack import SOAK, Stack, fake_config, running
 
 pytestmark = pytest.mark.slow
@@ -76,18 +75,18 @@ def test_nothing_grows_and_nothing_is_left_over(stack: Stack) -> None:
     worker = stack.worker_pid()
     asyncio.run(crowd.ask(WARM_UP, CLIENTS))
     eventually(lambda: in_progress(stack) == 0, "some go on")
-    descriptors, sizes = _descriptors(worker), [_rss_mb(worker)]
+    most, sizes = descriptors(worker) + SPARE_DESCRIPTORS, [rss_mb(worker)]
     for _ in range(WINDOWS):
         asyncio.run(crowd.ask(IN_A_WINDOW, CLIENTS))
-        sizes.append(_rss_mb(worker))
+        sizes.append(rss_mb(worker))
     assert crowd.wrong == []
     assert set(crowd.refused) == {400, 401, 404, 429}
     assert len(crowd.left) == 5
     assert stack.worker_pid() == worker, "it is still the same"
     eventually(lambda: in_progress(stack) == 0, "some go on")
     eventually(
-        lambda: _descriptors(worker) <= descriptors + SPARE_DESCRIPTORS,
-        f"{_descriptors(worker)} descriptors, after {descriptors}",
+        lambda: descriptors(worker) <= most,
+        f"{descriptors(worker)} descriptors, more than {most}",
     )
     assert sizes[-1] <= GROWTH * sizes[0], sizes
     _check_books(stack, crowd)
@@ -113,24 +112,13 @@ def _target(stack: Stack) -> Target:
 
 
 def _refusals(poor: str) -> list[Refusal]:
-    hello = {"model": "plain", "messages": [{"role": "user", "content": "hello"}]}
     return [
         Refusal(b"{", 400),
-        Refusal(hello | {"temperature": 99}, 400),
-        Refusal(hello | {"model": "none"}, 404),
-        Refusal(hello, 401, key="sk-bh-nobody"),
-        Refusal(hello, 429, key=poor),
+        Refusal(body("plain", temperature=99), 400),
+        Refusal(body("none"), 404),
+        Refusal(body("plain"), 401, key="sk-bh-nobody"),
+        Refusal(body("plain"), 429, key=poor),
     ]
-
-
-def _descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def _rss_mb(pid: int) -> float:
-    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024
 
 
 def _open_records(stack: Stack) -> int:
