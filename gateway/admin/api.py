@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from gateway.admin import filters, host_client, reads
@@ -182,11 +182,18 @@ def _no_query(request: Request) -> None:
     single(request.query_params.multi_items(), ())
 
 
+def _methods(request: Request) -> list[str]:
+    """What the path takes, by all of its routes: Starlette tells the first one's alone."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in found for method in route.methods or ()})
+
+
 async def on_http_error(request: Request, fault: Exception) -> Response:
     """What Starlette's routing raises, as a problem."""
     assert isinstance(fault, HTTPException)
     path, request_id = request.url.path[:128], request.state.request_id
     if fault.status_code == 405:
-        allow = (fault.headers or {}).get("Allow", "")
+        allow = ", ".join(_methods(request))
         return answer(WrongMethod(f"{path} takes {allow}", allow=allow), request_id)
     return answer(NoSuchRoute(f"there is no route {path}; see docs/api.md"), request_id)

@@ -50,6 +50,10 @@ class NoSuchBudget(BudgetError):
     """No budget has this id."""
 
 
+class BudgetArchived(BudgetError):
+    """It has ended, for good."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A budget to make. `scope_id` is the id of the tenant, the project or the key."""
@@ -96,13 +100,16 @@ def create(db: Connection, plan: Plan, now_us: int) -> Account:
 
 
 def set_limit(db: Connection, budget_id: str, limit_nano: int, now_us: int) -> Account:
-    """Change a budget's limit, in force at once. Raises NoSuchBudget or InvalidBudget.
+    """Change a budget's limit, in force at once. Raises NoSuchBudget, BudgetArchived
+    or InvalidBudget.
 
     Below what was spent nothing more fits; what requests hold that run stays held.
     """
     check_limit(limit_nano)
-    db.execute(_SET_LIMIT, {"id": budget_id, "limit_nano": limit_nano})
+    was_set = db.execute(_SET_LIMIT, {"id": budget_id, "limit_nano": limit_nano}).rowcount
     account = show(db, budget_id, now_us)
+    if not was_set:
+        raise BudgetArchived(f"The budget {budget_id} was archived: create another one.")
     _note(db, "budget.changed", account.budget)
     if account.spent_nano:  # so its window has a row
         raise_reached(db, replace(account, spent_nano=0), account.spent_nano, now_us)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from gateway.cli.columns import table
 from gateway.cli.completing import tenant_names
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, database, locate, tell_if_new, whereabouts
 from gateway.identity import tenants as accounts
 from gateway.store.connection import transaction
@@ -18,21 +20,39 @@ from gateway.stores import database_of
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
 
 
-@click.group()
+@click.group(cls=Sentences)
 def tenants() -> None:
     """Tenants: who is billed."""
 
 
+Command = Callable[..., Any]
+
+
+def terms(command: Command) -> Command:
+    """The options that say what a tenant has beside its name."""
+    for option in (
+        click.option("--weight", type=int, help="Its share where tenants wait; 1 is usual."),
+        click.option("--timezone", metavar="ZONE", help="When its budgets' days and months begin."),
+    ):
+        command = option(command)
+    return command
+
+
 @tenants.command("create")
 @click.argument("name")
+@terms
 @whereabouts
 @as_json
-def create_tenant(name: str, places: Places, as_json: bool) -> None:
+def create_tenant(
+    name: str, timezone: str | None, weight: int | None, places: Places, as_json: bool
+) -> None:
     """Add a tenant. The first one makes the store, if no start has."""
     place = locate(places)
     tell_if_new(database_of(place))
     with database(place, create=True) as db, transaction(db):
         tenant = accounts.create_tenant(db, name)
+        if timezone is not None or weight is not None:
+            tenant = accounts.set_tenant(db, name, timezone=timezone, weight=weight)
     if as_json:
         click.echo(json.dumps({"id": tenant.id, "name": tenant.name}))
     else:
@@ -57,8 +77,7 @@ def list_tenants(places: Places, as_json: bool) -> None:
 
 @tenants.command("set")
 @click.argument("name", shell_complete=tenant_names)
-@click.option("--timezone", metavar="ZONE", help="When its budgets' days and months begin.")
-@click.option("--weight", type=int, help="Its share where several tenants wait; 1 is usual.")
+@terms
 @whereabouts
 @as_json
 def set_tenant(

@@ -13,6 +13,7 @@ import click
 from gateway.cli.accounts import as_json, when
 from gateway.cli.columns import table
 from gateway.cli.completing import live_keys, model_ids, project_names, tenant_names
+from gateway.cli.help import Sentences
 from gateway.cli.moments import Moment, Span
 from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
@@ -33,7 +34,7 @@ def pepper(place: Place) -> bytes:
     return keyring_of(place).derive(PEPPER_LABEL)
 
 
-@click.group()
+@click.group(cls=Sentences)
 def keys() -> None:
     """API keys: how a tenant's programs prove who they are."""
 

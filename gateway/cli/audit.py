@@ -38,6 +38,15 @@ def audit(tenant: str | None, limit: int, places: Places, as_json: bool) -> None
 
 
 def _line(entry: dict[str, Any]) -> tuple[str, ...]:
-    detail = " ".join(f"{name}={value}" for name, value in entry["detail"].items() if value)
+    detail = " ".join(
+        f"{name}={_told(name, value)}" for name, value in entry["detail"].items() if value
+    )
     who = f"{entry['actor_kind']} {entry['actor_id']}"
     return entry["at"], who, entry["action"], entry["target_id"], detail
+
+
+def _told(name: str, value: Any) -> str:
+    """Moments as everywhere else, texts as they are, and the rest as JSON."""
+    if isinstance(value, str):
+        return value
+    return log.moment(value) if name.endswith("_at") else json.dumps(value)

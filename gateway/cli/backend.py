@@ -11,7 +11,8 @@ import msgspec
 
 from gateway.cli.accounts import as_json
 from gateway.cli.columns import table
-from gateway.cli.options import Unreachable
+from gateway.cli.help import Sentences
+from gateway.cli.options import Unreachable, telling
 from gateway.conformance.backend import Target, Unusable
 from gateway.conformance.run import trials
 from gateway.conformance.verdict import Line, Verdict
@@ -23,7 +24,7 @@ MARKS = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.UNKNOWN: "?"}
 CACHES = ("salted", "off", "shared-accepted")
 
 
-@click.group()
+@click.group(cls=Sentences)
 def backend() -> None:
     """Servers to attach, or attached ones."""
 
@@ -40,6 +41,7 @@ def backend() -> None:
     help="Of another tenant's key, where keys and not salts keep caches apart.",
 )
 @as_json
+@telling
 def test_backend(  # noqa: PLR0913 - one argument an option
     url: str,
     kind: str,

@@ -17,6 +17,7 @@ from gateway.budgets.windows import KINDS, Kind
 from gateway.cli.accounts import as_json
 from gateway.cli.columns import table
 from gateway.cli.completing import budget_ids, live_keys, model_ids, tenant_names
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity.tenants import tenant_id_of
@@ -58,7 +59,7 @@ class Percents(click.ParamType[tuple[int, ...]]):
         return tuple(int(part[:4]) for part in parts)
 
 
-@click.group()
+@click.group(cls=Sentences)
 def budgets() -> None:
     """Budgets: what may be spent a day, a month or in all."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from gateway.cli.options import telling
+
 PROGRAM = "bulkhead"
 VARIABLE = "_BULKHEAD_COMPLETE"  # click's name for it: the script asks us through it
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@telling
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print a script that completes commands, options, models, tenants and keys.

@@ -8,11 +8,12 @@ import msgspec
 from gateway.cli.accounts import as_json
 from gateway.cli.columns import table
 from gateway.cli.completing import deployment_numbers
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, locate, places
 from runtime.deployments import BadPointer, Deployment, Deployments
 
 
-@click.group()
+@click.group(cls=Sentences)
 def deployments() -> None:
     """The configurations that were deployed; the last 100 are kept."""
 

@@ -13,6 +13,7 @@ from gateway.cli.answers import Faults, Planted, PoolModels
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.columns import table
 from gateway.cli.completing import host_model_ids
+from gateway.cli.help import Sentences
 from gateway.cli.noticing import Series, not_noticed, noticed, series_of
 from gateway.cli.options import Declined, Places, places
 
@@ -25,7 +26,7 @@ of_model = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Sentences)
 def fault() -> None:
     """Faults to plant in a live engine, to see them noticed. Of `bulkhead dev` alone."""
 

@@ -14,6 +14,7 @@ from gateway.cli.answers import AttachedServer, Host, Hosts, PoolModel, PoolMode
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.columns import table
 from gateway.cli.completing import host_model_ids
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, places
 from gateway.live.words import NOTHING, amount, clean, count, cut, span
 
@@ -21,7 +22,7 @@ WATCH_S = 1.0
 MAX_REASON_LEN = 60
 
 
-@click.group()
+@click.group(cls=Sentences)
 def hosts() -> None:
     """Models, and the host processes that serve them."""
 

@@ -16,6 +16,7 @@ from gateway.cli.accounts import as_json
 from gateway.cli.answers import Host, Hosts
 from gateway.cli.calling import Server, admin_server
 from gateway.cli.completing import host_model_ids
+from gateway.cli.help import Sentences
 from gateway.cli.options import Declined, Places, places
 from gateway.live import page_map
 from gateway.live.page_map import Colours, HostPages
@@ -24,7 +25,7 @@ REFRESH_S = 0.5
 NONE = "No host runs; a request starts one."
 
 
-@click.group()
+@click.group(cls=Sentences)
 def kv() -> None:
     """The KV cache of the hosts that run."""
 

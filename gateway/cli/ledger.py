@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.cli.accounts import as_json, when
 from gateway.cli.columns import table
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, database, locate, need_database, whereabouts
 from gateway.cli.periods import MonthType
 from gateway.cli.reconciling import reconcile
@@ -32,7 +33,7 @@ MOST_TOLD = 1000  # findings; more of them say no more
 TOKENS = click.IntRange(min=0)
 
 
-@click.group()
+@click.group(cls=Sentences)
 def ledger() -> None:
     """The books: corrections, months, and whether all adds up."""
 

@@ -15,6 +15,7 @@ from gateway.cli.accounts import as_json
 from gateway.cli.budgets import known_model
 from gateway.cli.columns import table
 from gateway.cli.completing import live_keys, model_ids, tenant_names
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.limits import setting
@@ -29,7 +30,7 @@ Row = tuple[str, str, Rule, str]
 Command = Callable[..., Any]
 
 
-@click.group()
+@click.group(cls=Sentences)
 def limits() -> None:
     """Limits: how much may be taken a minute, and at once."""
 

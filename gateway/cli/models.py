@@ -20,6 +20,7 @@ from gateway.cli.answers import Body, Catalog, Endpoint, Endpoints, Kind, Model
 from gateway.cli.calling import Server
 from gateway.cli.columns import table
 from gateway.cli.completing import model_ids
+from gateway.cli.help import Sentences
 from gateway.cli.options import Declined, Places, peek, places
 from gateway.cli.whoami import public_server
 from gateway.clock import SYSTEM_CLOCK
@@ -34,7 +35,7 @@ Record = dict[str, Any]
 HEADING = ("MODEL", "TASK", "CONTEXT", "INPUT/1M", "CACHED/1M", "OUTPUT/1M", "CURRENCY", "STATUS")
 
 
-@click.group()
+@click.group(cls=Sentences)
 def models() -> None:
     """The models there are, their prices, and what they take.
 

@@ -9,6 +9,7 @@ import click
 from gateway.cli.accounts import as_json, when
 from gateway.cli.columns import table
 from gateway.cli.completing import model_ids, tenant_names
+from gateway.cli.help import Sentences
 from gateway.cli.options import Declined, Places, database, locate, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity import tenants as accounts
@@ -17,7 +18,7 @@ from gateway.money.versions import PriceVersion, told
 from gateway.prices import format_price
 
 
-@click.group()
+@click.group(cls=Sentences)
 def prices() -> None:
     """What tokens cost: versions with dates."""
 

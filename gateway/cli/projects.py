@@ -9,12 +9,13 @@ import click
 from gateway.cli.accounts import as_json, when
 from gateway.cli.columns import table
 from gateway.cli.completing import project_names, tenant_names
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, database, locate, whereabouts
 from gateway.identity import projects as rows
 from gateway.store.connection import transaction
 
 
-@click.group()
+@click.group(cls=Sentences)
 def projects() -> None:
     """Projects: parts of a tenant that keys may belong to."""
 

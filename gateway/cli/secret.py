@@ -12,6 +12,7 @@ import click
 from gateway.cli.accounts import as_json
 from gateway.cli.columns import table
 from gateway.cli.completing import secret_names
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, locate, tell_if_new, whereabouts
 from gateway.root import refuse_if_lost
 from runtime import settings as config
@@ -27,7 +28,7 @@ from runtime.deployments import Deployments
 APPLY_S = 10.0
 
 
-@click.group()
+@click.group(cls=Sentences)
 def secret() -> None:
     """Secrets: keys of attached servers, and whatever else [secrets] asks for."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.cli.accounts import as_json
 from gateway.cli.columns import table
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, Unreachable, load, need_database, places
 from gateway.clock import SYSTEM_CLOCK
 from gateway.crons.crons import Book, Run, moment, run_once
@@ -30,7 +31,7 @@ from runtime.settings import Settings
 POLL_S = 0.05
 
 
-@click.group()
+@click.group(cls=Sentences)
 def triggers() -> None:
     """Jobs that run by the clock: [[triggers.crons]] of the config."""
 

@@ -13,6 +13,7 @@ import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.cli.completing import tenant_names
+from gateway.cli.help import Sentences
 from gateway.cli.options import Places, database, peek, whereabouts
 from gateway.cli.periods import TAKES, MomentType, PeriodType
 from gateway.cli.usage_progress import shown
@@ -35,7 +36,7 @@ EVER = (0, 253_370_764_800_000_000)  # until 9999
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group()
+@click.group(cls=Sentences)
 def usage() -> None:
     """What tenants used."""
 

@@ -21,6 +21,7 @@ CONNECT_S = 10.0
 PATIENCE_S = 300.0
 MAX_BYTES = 16 * 1024 * 1024
 JSON = {"content-type": "application/json"}
+UNSALTED = "; where it takes no salt, say `--cache off`, or `--cache shared-accepted`"
 
 
 class Unusable(Exception):
@@ -86,11 +87,20 @@ class Backend:
                 f"{self.url} can't be asked: {str(fault) or 'no answer in time'}"
             ) from None
         if status != 200:
-            raise Unusable(f"{self.url} answers {status} to a request for a token: {body[:200]!r}")
+            raise Unusable(
+                f"{self.url} answers {status} to a request for a token: {_shown(body)}"
+                + (UNSALTED if b"cache_salt" in body else "")
+            )
 
     async def _first_model(self) -> str:
         async with self.open("GET", f"{self.url}/models", None) as reply:
-            found = _decoded(await reply.read(MAX_BYTES))
+            status, body = reply.status, await reply.read(MAX_BYTES)
+        if status != 200:
+            raise Unusable(
+                f"{self.url}/models answers {status}: {_shown(body)}; name the variable of its key "
+                "with --api-key-env, or the model with --model"
+            )
+        found = _decoded(body)
         try:
             return str(found["data"][0]["id"])
         except (KeyError, IndexError, TypeError):
@@ -146,7 +156,7 @@ class Backend:
         status, body = await self.post(self.body(prompt, tenant=tenant, **more), tenant)
         seconds = time.monotonic() - began
         if status != 200:
-            raise Wrong(f"it answers {status}: {body[:200]!r}")
+            raise Wrong(f"it answers {status}: {_shown(body)}")
         answer = _decoded(body)
         try:
             choice = answer["choices"][0]
@@ -155,7 +165,7 @@ class Backend:
                 text or "", answer.get("usage") or {}, str(choice["finish_reason"]), seconds
             )
         except (KeyError, IndexError, TypeError):
-            raise Wrong(f"an answer of another shape: {body[:200]!r}") from None
+            raise Wrong(f"an answer of another shape: {_shown(body)}") from None
 
     async def streamed(self, prompt: str, *, tenant: str = "a", **more: Any) -> Said:
         """A streamed answer, read to its end. Raises Wrong."""
@@ -198,3 +208,8 @@ def _decoded(body: bytes) -> Any:
         return msgspec.json.decode(body)
     except NOT_JSON:
         raise Wrong(f"it isn't JSON: {body[:200]!r}") from None
+
+
+def _shown(body: bytes) -> str:
+    """The beginning of an answer, in a line."""
+    return " ".join(body[:200].decode(errors="replace").split())

@@ -60,7 +60,7 @@ def set_rule(db: Connection, scope: Scope, rule: Rule, now_us: int) -> Rule:
         },
     ).fetchone()
     told = {what: number for what, number in asdict(rule).items() if number is not None}
-    audit.note(db, "limits.set", scope.kind, scope.id, model=scope.model or None, **told)
+    _note(db, "limits.set", scope, **told)
     return Rule(*row)
 
 
@@ -68,8 +68,15 @@ def clear_rule(db: Connection, scope: Scope) -> bool:
     """Forget a scope's numbers: the config's count again. Whether there were any."""
     had_any = db.execute(_CLEAR, _named(scope)).rowcount > 0
     if had_any:
-        audit.note(db, "limits.cleared", scope.kind, scope.id, model=scope.model or None)
+        _note(db, "limits.cleared", scope)
     return had_any
+
+
+def _note(db: Connection, action: str, scope: Scope, **told: int) -> None:
+    """With its tenant, so that the audit log of a tenant has it."""
+    row = db.execute(_TENANT, {"id": scope.id}).fetchone()
+    tenant_id = row[0] if row else None
+    audit.note(db, action, scope.kind, scope.id, tenant_id, model=scope.model or None, **told)
 
 
 def _named(scope: Scope) -> dict[str, str]:
@@ -85,6 +92,13 @@ ON CONFLICT (scope_kind, scope_id, model_id) DO UPDATE SET
     concurrent = coalesce(excluded.concurrent, limit_rule.concurrent),
     updated_at = excluded.updated_at
 RETURNING rpm, tpm, concurrent
+"""
+
+# Ids are unlike each other, whatever they are of.
+_TENANT = """
+SELECT id FROM tenant WHERE id = :id
+UNION ALL SELECT tenant_id FROM project WHERE id = :id
+UNION ALL SELECT tenant_id FROM api_key WHERE id = :id
 """
 
 _CLEAR = """

@@ -22,7 +22,7 @@ from gateway.admin.problems import (
     Problem,
     StoreUnreachable,
 )
-from gateway.budgets.budgets import BudgetError, NoSuchBudget, NoSuchScope
+from gateway.budgets.budgets import BudgetArchived, BudgetError, NoSuchBudget, NoSuchScope
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity.api_keys import KeyRevoked, NoSuchKey
 from gateway.identity.projects import NoSuchProject, ProjectExists
@@ -145,7 +145,7 @@ UNWRITABLE = "the store can't be used just now; try again"
 # The first that fits.
 PROBLEMS: tuple[tuple[Any, type[Problem]], ...] = (
     (NoSuchTenant | NoSuchProject | NoSuchKey | NoSuchScope | NoSuchBudget, NoSuchResource),
-    (TenantExists | ProjectExists | KeyRevoked, Conflict),
+    (TenantExists | ProjectExists | KeyRevoked | BudgetArchived, Conflict),
     (TenantError | BudgetError | LimitError | MoneyError | ValueError, BadBody),
     (RootSecretLost | BadRootSecret, StoreUnreachable),
     (StoreError, StoreUnreachable),

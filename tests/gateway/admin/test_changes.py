@@ -64,6 +64,18 @@ async def test_a_tenant_from_its_making_to_its_pause(http: httpx.AsyncClient) ->
     ]
 
 
+async def test_another_method_is_told_all_that_the_path_takes(http: httpx.AsyncClient) -> None:
+    for method, path, allow in (
+        ("DELETE", f"{TENANTS}/shop", "GET, HEAD, PATCH"),
+        ("PUT", TENANTS, "GET, HEAD, POST"),
+        ("POST", f"{TENANTS}/shop/limits", "DELETE, GET, HEAD, PUT"),
+    ):
+        answer = await http.request(method, path, json={})
+        assert answer.headers["allow"] == allow
+        assert f"takes {allow}" in answer.json()["detail"]
+        is_problem(answer, "method-not-allowed")
+
+
 async def test_a_key_from_its_making_to_its_end(desk: Console, http: httpx.AsyncClient) -> None:
     """Its secret is in the answers that made it, and nowhere else."""
     project = await http.post(f"{TENANTS}/shop/projects", json={"name": "blue"})
@@ -113,7 +125,8 @@ async def test_limits_and_budgets(http: httpx.AsyncClient) -> None:
     path = f"/admin/v1/budgets/{budget['id']}"
     assert (await http.patch(path, json={"limit": "20"})).json()["limit"] == "20"
     assert (await http.delete(path)).json()["archived_at"] is not None
-    actions = [entry["action"] for entry in await entries(http)]
+    is_problem(await http.patch(path, json={"limit": "30"}), "state-conflict")
+    actions = [entry["action"] for entry in await entries(http, tenant="shop")]
     assert actions[:5] == [
         *("budget.archived", "budget.changed", "budget.created", "limits.cleared", "limits.set")
     ]

@@ -42,7 +42,24 @@ def test_commands_are_written_down_with_who_gave_them() -> None:
     ]
     me = pwd.getpwuid(os.getuid()).pw_name
     assert {(entry["actor_kind"], entry["actor_id"]) for entry in entries} == {("cli", me)}
+    assert 'scope=["tenant", "tn_' in run("audit acme")
     everything = run("audit")
     assert "tenant.created" in everything
     assert secret not in everything + json.dumps(entries)
     assert len(json.loads(run("audit --limit 2 --json"))) == 2
+
+
+def test_a_tenants_log_has_the_limits_of_its_projects_and_keys() -> None:
+    run("tenants create acme")
+    run("tenants create other")
+    run("projects create acme web")
+    run("keys create acme --expires 2099-01-31")
+    key = json.loads(run("keys list acme --json"))[0]["id"]
+    run("limits set acme --rpm 600")
+    run("limits set acme --project web --rpm 60")
+    run(f"limits set acme --key {key} --rpm 6")
+    run(f"limits clear acme --key {key}")
+    actions = [entry["action"] for entry in json.loads(run("audit acme --json"))]
+    assert actions[:4] == ["limits.cleared", *["limits.set"] * 3]
+    assert "limits" not in run("audit other")
+    assert "expires_at=2099-01-31T00:00:00" in run("audit acme")

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from gateway.cli import backend
 from gateway.cli.commands import main
+from gateway.cli.options import Exit
 from gateway.conformance.backend import Target, Unusable
 from gateway.conformance.verdict import Line, Verdict
 
@@ -74,12 +75,11 @@ def test_what_is_no_url_is_a_wrong_command_line() -> None:
 def test_a_server_that_can_t_be_asked_is_told_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gateway.cli.options import Unreachable
-
     async def trials(_: Target) -> AsyncIterator[Line]:
         raise Unusable("it answers 401")
         yield GOOD
 
     monkeypatch.setattr(backend, "trials", trials)
     done = CliRunner().invoke(main, ["backend", "test", URL])
-    assert isinstance(done.exception, Unreachable)
+    assert done.exit_code == Exit.UNREACHABLE
+    assert done.output == "Error: it answers 401\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from importlib.metadata import version
 
@@ -45,6 +46,17 @@ def test_every_command_has_its_section() -> None:
     assert "..." not in told.partition("\nServe:\n")[2], "whole sentences"
 
 
+@pytest.mark.parametrize(
+    "path", [path for path, command in EVERY if not isinstance(command, click.Group)], ids=" ".join
+)
+def test_every_command_tells_our_own_errors_in_a_sentence(path: tuple[str, ...]) -> None:
+    code = telling(lambda: None).__code__  # all that it wraps share it
+    callback = dict(EVERY)[path].callback
+    assert callback is not None
+    found = inspect.unwrap(callback, stop=lambda one: one.__code__ is code)
+    assert found.__code__ is code
+
+
 @pytest.mark.parametrize("path", [path for path, _ in EVERY], ids=" ".join)
 def test_every_command_has_help_in_sentences(path: tuple[str, ...]) -> None:
     """-h and --help; each option says what it is."""
@@ -53,6 +65,7 @@ def test_every_command_has_help_in_sentences(path: tuple[str, ...]) -> None:
     assert done.stdout == run(*path, "--help").stdout
     command = dict(EVERY)[path]
     assert command.help, path
+    assert not any(line.endswith("...") for line in done.stdout.splitlines()[1:]), "whole sentences"
     for option in command.params:
         if isinstance(option, click.Option) and not option.hidden:
             assert option.help or isinstance(option.type, click.Choice), (path, option.name)

@@ -75,6 +75,11 @@ def test_a_model_that_there_isn_t_is_told_and_no_fault() -> None:
 
 @pytest.mark.usefixtures("_acme")
 def test_tenants_and_projects_are_changed() -> None:
+    told("tenants create tokyo --timezone Asia/Tokyo --weight 2")
+    tokyo = told("tenants list")[1]
+    assert (tokyo["name"], tokyo["timezone"], tokyo["weight"]) == ("tokyo", "Asia/Tokyo", 2)
+    assert run("tenants create mars --timezone Mars/Base").exit_code == 1
+    assert len(told("tenants list")) == 2
     assert told("tenants set acme --timezone Europe/Paris --weight 3")["weight"] == 3
     assert "Europe/Paris" in run("tenants list").stdout
     assert run("tenants disable acme").exit_code == 0

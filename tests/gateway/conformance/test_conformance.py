@@ -86,7 +86,18 @@ async def test_a_server_that_answers_nothing_is_no_report(status: int) -> None:
         await exchange.reply_json(status, {"error": {"message": "no"}})
 
     async with upstream(refuses) as server:
-        with pytest.raises(Unusable, match=str(status)):
+        with pytest.raises(Unusable, match=f'{status}.*: {{"error": {{"message": "no"}}}}$'):
+            [line async for line in trials(Target(f"{server.url}/v1", model="m"))]
+        with pytest.raises(Unusable, match=f"/models answers {status}.*--api-key-env"):
+            [line async for line in trials(Target(f"{server.url}/v1"))]
+
+
+async def test_a_server_that_takes_no_salt_is_to_be_called_so() -> None:
+    async def refuses(exchange: Exchange) -> None:
+        await exchange.reply_json(400, {"error": {"message": "cache_salt: unknown parameter"}})
+
+    async with upstream(refuses) as server:
+        with pytest.raises(Unusable, match="--cache off"):
             [line async for line in trials(Target(f"{server.url}/v1", model="m"))]
 
 
