@@ -15,6 +15,7 @@ from gateway.limits.limiter import LEASE_S, Held, Limiter, LimiterDown, Verdict
 
 BEAT_EVERY_S = 1.0
 
+Ended = Sequence[tuple["Grant", Sequence[int]]]  # each with what it took of its limits
 Further = Callable[["Grant", Deployment, Bound], Awaitable["Grant | None"]]
 
 
@@ -61,12 +62,16 @@ class Grant:
         """
         if self.is_settled:
             return
-        self.is_settled = True
-        if self.takes:
-            used = [_used(take, requests, tokens) for take in self.takes]
-            await self.gate.settle(self, used)
-        for other in self.also:
-            await other.settle(requests, tokens)
+        ended = [one for one in (self, *self.also) if not one.is_settled]
+        for one in ended:
+            one.is_settled = True
+        await self.gate.settle(
+            [
+                (one, [_used(take, requests, tokens) for take in one.takes])
+                for one in ended
+                if one.takes
+            ]
+        )
 
     def held(self) -> list[Held]:
         """Its places among those that run at once."""
@@ -118,13 +123,14 @@ class Gate:
         """Each limit's level as it is. Raises LimiterDown."""
         return await self._limiter.look(takes)
 
-    async def settle(self, grant: Grant, used: Sequence[int]) -> None:
-        """Ends a grant, for `Grant.settle`."""
-        del self._grants[grant.id]
-        if self._limiter.waits:
-            await self._through(self._settle(grant, used))
+    async def settle(self, ended: Ended) -> None:
+        """Ends a request's grants, all of them or none, for `Grant.settle`."""
+        for grant, _ in ended:
+            del self._grants[grant.id]
+        if ended and self._limiter.waits:
+            await self._through(self._settle(ended))
         else:
-            await self._settle(grant, used)
+            await self._settle(ended)
 
     async def keep(self) -> None:
         """Renew what is held, in time and whenever it was forgotten, again and again."""
@@ -153,10 +159,11 @@ class Gate:
             self._renewal = None
             renewal.set_result(None)
 
-    async def _settle(self, grant: Grant, used: Sequence[int]) -> None:
-        if self._renewal is not None:  # it must not come back
-            await asyncio.shield(self._renewal)
-        await self._limiter.settle(grant.id, grant.takes, used)
+    async def _settle(self, ended: Ended) -> None:
+        for grant, used in ended:
+            if self._renewal is not None:  # it must not come back
+                await asyncio.shield(self._renewal)
+            await self._limiter.settle(grant.id, grant.takes, used)
 
     async def _through(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

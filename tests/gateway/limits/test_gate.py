@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,3 +227,37 @@ def test_a_request_is_for_one_answer_so_its_bound_is_too() -> None:
     body = b'{"model":"m","messages":[{"role":"user","content":"x"}],"n":2}'
     with pytest.raises(Unsupported):
         decode_chat(body)
+
+
+class Slow(Alone):
+    """One that is asked over a network, which may take its time."""
+
+    waits = True
+
+    def __init__(self, local: LocalLimiter) -> None:
+        super().__init__(lambda: 1, local)
+        self.goes_on = asyncio.Event()
+
+    async def settle(self, grant: str, takes: Sequence[Take], used: Sequence[int]) -> None:
+        await self.goes_on.wait()
+        await super().settle(grant, takes, used)
+
+
+async def test_who_leaves_while_it_is_settled_holds_nothing_at_other_models_either() -> None:
+    limiter = Slow(LocalLimiter(Still()))
+    gate = Gate(limiter)
+    elsewhere = Limit("model:concurrent", Kind.CONCURRENT, 3, "model")
+    _, grant = await gate.enter("r", [Take(PLACES, 1)])
+    _, more = await gate.enter("r/other", [Take(elsewhere, 1)])
+    assert grant
+    assert more
+    grant.also.append(more)
+    settling = asyncio.create_task(grant.settle(1, 5))
+    await asyncio.sleep(0)
+    settling.cancel()
+    await asyncio.wait({settling})
+    await grant.settle(0, 0)  # as its exit does
+    assert len(gate) == 0, "it's renewed no more"
+    limiter.goes_on.set()
+    await gate.drain()
+    assert (await gate.look([Take(PLACES, 0), Take(elsewhere, 0)])).levels == (0, 0)
