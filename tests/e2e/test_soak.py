@@ -98,7 +98,11 @@ def _check_books(stack: Stack, crowd: Crowd) -> None:
     assert read(database, differences) == [], "no hold is left, and spent is what the lines say"
     with stack.client() as client:
         (budget,) = client.get("/v1/budgets").json()["data"]
+        limits = client.get("/v1/limits").json()["data"]
     assert float(budget["window"]["held"]) == 0
+    places = [limit for limit in limits if limit["kind"] == "concurrent"]
+    assert {limit["scope"] for limit in places} == {"key", "tenant"}
+    assert all(limit["remaining"] == limit["limit"] for limit in places), "no place is held"
     assert "nothing differs" in stack.cli("ledger", "reconcile")
     billed = [row["request_id"] for row in exported(stack) if row["billable"]]
     assert len(billed) == len(set(billed)), "no row is doubled"
