@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from gateway.admin import filters, host_client, reads
+from gateway.admin import documented, filters, host_client, reads
 from gateway.admin.attached import attached_model
 from gateway.admin.changes.audit_log import AuditLog
 from gateway.admin.changes.budgets import Budgets
@@ -76,6 +76,7 @@ class AdminApi:
             Route("/admin/v1/hosts/{id}/pages", self.pages),
             Route("/admin/v1/metrics", self.metrics),
             Route("/admin/v1/models", self.models),
+            Route("/admin/v1/openapi.json", self.openapi),
             Route("/admin/v1/models/{model:path}/faults", self.fault_kinds),
             Route("/admin/v1/models/{model:path}/faults/{kind}", self.plant, methods=["POST"]),
             Route("/admin/v1/models/{model:path}/restart", self.restart, methods=["POST"]),
@@ -148,6 +149,11 @@ class AdminApi:
 
     def _attached(self) -> list[ModelSettings]:
         return [model for model in self._settings().file.models if model.engine == "openai"]
+
+    async def openapi(self, request: Request) -> Response:
+        """What all of these take and give."""
+        _no_query(request)
+        return Response(documented.encoded(), media_type="application/json")
 
     async def restart(self, request: Request) -> Response:
         """Forget a model's failures and replace its hosts, one by one."""

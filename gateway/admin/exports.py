@@ -41,16 +41,17 @@ class Exports:
 
     async def manifest(self, request: Request) -> Response:
         """What that export holds, signed."""
-        signed = await to_thread.run_sync(self._manifest, request)
-        return Response(signed, media_type="application/json")
+        bound, signed = await to_thread.run_sync(self._manifest, request)
+        headers = {SEQ_BOUND: str(bound)}
+        return Response(signed, media_type="application/json", headers=headers)
 
-    def _manifest(self, request: Request) -> bytes:
+    def _manifest(self, request: Request) -> tuple[int, bytes]:
         settings = self._settings()
         key = signing_key(keyring_of(settings))
         export, digest = self._export(request), Digest()
         for chunk in export:
             digest.add(chunk)
-        return manifest_of(export, digest, key)
+        return export.selection.bound, manifest_of(export, digest, key)
 
     def _export(self, request: Request) -> Export:
         query = single(request.query_params.multi_items(), (*KNOWN, "tenant"))

@@ -89,6 +89,20 @@ def ref(kind: Any) -> Schema:
     return found
 
 
+def with_more(kind: Any, **more: Schema) -> Schema:
+    """The schema of a type, with members that a route adds to it."""
+    _, schemas = msgspec.json.schema_components([kind], ref_template=REFS + "{name}")
+    own: Schema = schemas[kind.__name__]
+    required = [*more, *own.get("required", [])]
+    return own | {"properties": more | own["properties"], "required": required}
+
+
+def listing(item: Schema, **more: Schema) -> Schema:
+    """A list of them, as all lists are sent."""
+    members = {"object": {"const": "list"}, "data": {"type": "array", "items": item}} | more
+    return {"type": "object", "properties": members, "required": list(members)}
+
+
 def query(name: str, schema: Schema, description: str) -> Schema:
     """A parameter of the query, which may be left out."""
     return {"name": name, "in": "query", "description": description, "schema": schema}

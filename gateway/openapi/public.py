@@ -8,9 +8,8 @@ from typing import Any, get_args
 from gateway.catalog.filters import FILTERS, KNOWN as KNOWN_FILTERS, LISTS
 from gateway.catalog.schema import endpoint_schemas
 from gateway.errors import MORE_CODES, TABLE, Unsupported
-from gateway.export_query import CONTENT_TYPES, MAX_SEQ, SEQ_BOUND
 from gateway.identity.tokens import TokenFields
-from gateway.openapi import shapes
+from gateway.openapi import model_shapes, shapes
 from gateway.openapi.document import (
     JSON,
     Operation,
@@ -20,38 +19,31 @@ from gateway.openapi.document import (
     in_path,
     json_answer,
     json_content,
+    listing,
     query,
     ref,
 )
+from gateway.openapi.exports import FILE, FORM, MANIFEST, PERIOD
 from gateway.openapi.refused import BODY, COMPLETION, GENERAL, MODEL, OPEN, SCOPED, Kinds
 from gateway.schema import ENDPOINTS
-from gateway.usage.export import FORMATS, GRANULARITIES, VERSIONS
 from gateway.usage.page import MOST_BUCKETS, UsagePage
 from gateway.usage.sums import MOST_VALUES, Grouped
-from gateway.usage_period import MAX_TIME_S
 
 EVENTS = "text/event-stream"
 ETAG = {"etag": {"schema": {"type": "string"}, "required": True}}
 UNCHANGED = {"description": "Nothing has changed since the ETag that was sent.", "headers": ETAG}
 MODEL_ID = in_path("id", "a model's id or alias; slashes in it may be sent as they are")
-TIME: Schema = {
-    "anyOf": [
-        {"type": "integer", "minimum": 0, "maximum": MAX_TIME_S},
-        {"type": "string", "format": "date-time"},
-    ]
-}
-PERIOD = (
-    query("start_time", TIME, "unix seconds, or RFC 3339; by default 30 days ago"),
-    query("end_time", TIME, "exclusive; by default now"),
-)
+VIEWS: list[Any] = [
+    model_shapes.Model,
+    model_shapes.HealthyModel,
+    model_shapes.OpenAIModel,
+    model_shapes.OpenRouterModel,
+]
 TYPES: list[Any] = [
+    *VIEWS,
     shapes.ErrorAnswer,
-    shapes.OpenAIModel,
-    shapes.Model,
-    shapes.HealthyModel,
-    shapes.OpenRouterModel,
-    shapes.ModelSchema,
-    shapes.PriceList,
+    model_shapes.ModelSchema,
+    model_shapes.PriceList,
     shapes.LimitList,
     shapes.BudgetList,
     shapes.Whoami,
@@ -114,30 +106,32 @@ def _answer(schemas: dict[str, Schema]) -> Schema:
 
 
 def _models() -> list[Operation]:
-    views = [shapes.Model, shapes.HealthyModel, shapes.OpenAIModel, shapes.OpenRouterModel]
+    views = [
+        model_shapes.Model,
+        model_shapes.HealthyModel,
+        model_shapes.OpenAIModel,
+        model_shapes.OpenRouterModel,
+    ]
     one = {"anyOf": [ref(view) for view in views]}
-    listed = {
-        "type": "object",
-        "properties": {"object": {"const": "list"}, "data": {"type": "array", "items": one}},
-        "required": ["object", "data"],
-    }
     view = query("view", {"enum": ["openai", "openrouter", "full"]}, "which keys; else ours")
     filters = [query(name, _filter(name), "only those models") for name in (*FILTERS, *LISTS)]
     return [
-        _model("list_models", "", "The models that this key may use.", listed, [view, *filters]),
+        _model(
+            "list_models", "", "The models that this key may use.", listing(one), [view, *filters]
+        ),
         _model("show_model", "/{id}", "One of them.", one, [MODEL_ID, view]),
         _model(
             "show_prices",
             "/{id}/prices",
             "What it has cost, costs and is going to.",
-            shapes.PriceList,
+            model_shapes.PriceList,
             [MODEL_ID],
         ),
         _model(
             "show_schema",
             "/{id}/schema",
             "What its endpoints take and give, as JSON Schema.",
-            shapes.ModelSchema,
+            model_shapes.ModelSchema,
             [MODEL_ID],
         ),
     ]
@@ -168,17 +162,6 @@ def _usage() -> list[Operation]:
     few = {"type": "array", "items": {"type": "string"}, "maxItems": MOST_VALUES}
     most = max(MOST_BUCKETS.values())
     groups = {"type": "array", "items": {"enum": list(get_args(Grouped))}}
-    form = (
-        query("format", {"enum": list(FORMATS)}, "csv unless told"),
-        query("focus_version", {"enum": list(VERSIONS)}, "of focus and parquet"),
-        query("granularity", {"enum": list(GRANULARITIES)}, "of focus and parquet"),
-        query("bound", {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}, f"as {SEQ_BOUND} is"),
-    )
-    bound = {SEQ_BOUND: {"schema": {"type": "string"}, "required": True}}
-    files = {
-        kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in CONTENT_TYPES.values()
-    }
-    export: Schema = {"description": "A file.", "content": files, "headers": bound}
     return [
         _read(
             "usage",
@@ -193,13 +176,13 @@ def _usage() -> list[Operation]:
             query("limit", {"type": "integer", "minimum": 1, "maximum": most}, "buckets; 31 days"),
             query("page", {"type": "string"}, "`next_page` of the answer before"),
         ),
-        _read("usage/export", "Records or charges.", export, *PERIOD, *form, more=(Unsupported,)),
+        _read("usage/export", "Records or charges.", FILE, *PERIOD, *FORM, more=(Unsupported,)),
         _read(
             "usage/export/manifest",
             "What that export holds, signed.",
-            json_answer(shapes.SignedManifest) | {"headers": bound},
+            MANIFEST,
             *PERIOD,
-            *form,
+            *FORM,
             more=(Unsupported,),
         ),
         _read("budgets", "What may still be spent.", json_answer(shapes.BudgetList)),
