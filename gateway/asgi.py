@@ -51,6 +51,8 @@ class Call:
         self._streaming = False
         self._last_write = self.began
         self._writing = asyncio.Lock()
+        self._write_began: float | None = None  # when the present write has
+        self._waited_s = 0.0  # for the client to take in what it was sent
         self._stopper = Stopper()
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
@@ -104,8 +106,11 @@ class Call:
         return Watched(self._receive, self._stopper)
 
     def limited(self, seconds: float) -> Limited:
-        """Stops the call with TookTooLong when it has taken so long since it began."""
-        return Limited(self._stopper, seconds, self.began)
+        """Stops the call with TookTooLong when it has taken so long since it began.
+
+        Or with ClientGone, if for most of that its client didn't take in what it was sent.
+        """
+        return Limited(self._stopper, seconds, self.began, self._is_stuck)
 
     def stop(self, why: Refusal | ClientGone) -> None:
         """End the call with `why`: what is watched, or reads the body, now or next."""
@@ -139,8 +144,10 @@ class Call:
                 await self._start(
                     200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
                 )
+            began = self._write_began = time.perf_counter()
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
-            self._last_write = time.perf_counter()
+            self._last_write, self._write_began = time.perf_counter(), None
+            self._waited_s += self._last_write - began
 
     async def end(self, data: bytes = b"") -> None:
         """Write the last events and end the stream."""
@@ -193,6 +200,12 @@ class Call:
             fault = BadRequest("the body isn't HTTP, or broke off", code="invalid_body")
             with suppress(OSError):
                 await self.send_json(fault.row.status, encode(fault.body()))
+
+    def _is_stuck(self) -> bool:
+        """Whether the client had us wait for most of the time since the call began."""
+        now = time.perf_counter()
+        waited_s = self._waited_s + (0 if self._write_began is None else now - self._write_began)
+        return waited_s > (now - self.began) / 2
 
     def _too_slow(self, within_s: float) -> None:
         self._let_nothing_follow()

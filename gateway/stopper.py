@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from starlette.types import Receive
@@ -93,14 +94,21 @@ class Watched:
 
 
 class Limited:
-    """Stops what takes longer than `seconds` since `began`."""
+    """Stops what takes longer than `seconds` since `began`.
 
-    __slots__ = ("_began", "_seconds", "_stopper", "_timer")
+    With ClientGone where `is_clients` says that it was the client who took them: who reads slowly
+    enough would else have its answer for nothing.
+    """
 
-    def __init__(self, stopper: Stopper, seconds: float, began: float) -> None:
+    __slots__ = ("_began", "_is_clients", "_seconds", "_stopper", "_timer")
+
+    def __init__(
+        self, stopper: Stopper, seconds: float, began: float, is_clients: Callable[[], bool]
+    ) -> None:
         self._stopper = stopper
         self._seconds = seconds
         self._began = began
+        self._is_clients = is_clients
 
     def __enter__(self) -> None:
         left_s = self._seconds - (time.perf_counter() - self._began)
@@ -110,8 +118,5 @@ class Limited:
         self._timer.cancel()
 
     def _stop(self) -> None:
-        self._stopper.stop(
-            TookTooLong(
-                f"the request took longer than {self._seconds:g} s, the most that is allowed"
-            )
-        )
+        late = f"the request took longer than {self._seconds:g} s, the most that is allowed"
+        self._stopper.stop(ClientGone() if self._is_clients() else TookTooLong(late))

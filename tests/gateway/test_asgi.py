@@ -193,11 +193,27 @@ async def test_the_first_reason_to_stop_counts(tmp_path: Path) -> None:
 async def test_a_client_that_reads_nothing_isn_t_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its socket is full when its time is over: it gets no farewell, and the call ends."""
+    """Its socket is full when the server stops: it gets no farewell, and the call ends."""
     monkeypatch.setattr(asgi, "FAREWELL_S", 0.1)
 
     async def work(call: Call) -> None:
-        with call.limited(0.2):
+        await call.body(LIMIT)
+        asyncio.get_running_loop().call_later(0.2, call.stop, Stopping("the server stops"))
+        async with call.watched():
+            while True:
+                await call.event(b"x" * 100_000)
+
+    async with served(tmp_path, work) as app:
+        _, writer = await app.connect(b"content-length: 0\r\n\r\n")
+        assert await app.ended() == "answered"
+        writer.close()
+
+
+async def test_a_client_that_reads_nothing_until_its_time_is_over_has_left(tmp_path: Path) -> None:
+    """Else it would have what it was sent for nothing: what takes too long isn't billed."""
+
+    async def work(call: Call) -> None:
+        with call.limited(0.5):
             await call.body(LIMIT)
             async with call.watched():
                 while True:
@@ -205,7 +221,7 @@ async def test_a_client_that_reads_nothing_isn_t_waited_for(
 
     async with served(tmp_path, work) as app:
         _, writer = await app.connect(b"content-length: 0\r\n\r\n")
-        assert await app.ended() == "answered"
+        assert await app.ended() == "gone"
         writer.close()
 
 
