@@ -99,9 +99,14 @@ async def test_another_method_is_405(tmp_path: Path) -> None:
             assert answer.status_code == 405
 
 
+PUBLIC = {"/v1/openapi.json"}  # what the routes are is in the docs, too
+
+
 async def test_every_route_asks_who_is_calling_before_anything_else(tmp_path: Path) -> None:
     async with gateway(tmp_path, stream_ok) as gate:
         for path, (method, _) in [*v1.ROUTES.items(), ("/v1/models/@cf/there", ("GET", None))]:
+            if path in PUBLIC:
+                continue
             for key in ("", "Bearer x", "Bearer ' OR 1=1--"):
                 headers = {"authorization": key}
                 answer = await gate.http.request(method, path, headers=headers, content=b"{")
