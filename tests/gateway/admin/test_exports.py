@@ -55,6 +55,7 @@ async def test_the_manifest_is_of_the_same_bytes(desk: Console) -> None:
     key = public_key(signing_key(keyring.load(desk.settings.state_dir)))
     contents = read(told.content, key)
     (entry,) = contents.files
+    assert told.headers["x-bulkhead-seq-bound"] == bound
     assert (entry.tenant, str(contents.seq_bound)) == (None, bound)
     assert entry.sha256 == hashlib.sha256(export.content).hexdigest()
 
