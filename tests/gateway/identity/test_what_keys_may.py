@@ -119,7 +119,7 @@ NEEDS = {
 
 
 async def test_every_route_needs_its_scope_and_no_other(tmp_path: Path) -> None:
-    assert NEEDS.keys() >= v1.ROUTES.keys()
+    assert NEEDS.keys() >= v1.ROUTES.keys() - {"/v1/openapi.json"}  # which is anybody's
     async with front(tmp_path) as door:
         for scope in sorted(scopes.ALL):
             _, headers = await door.key(scopes=[scope])
