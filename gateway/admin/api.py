@@ -22,12 +22,12 @@ from gateway.admin.changes.corrections import Corrections
 from gateway.admin.changes.keys import Keys
 from gateway.admin.changes.leaks import Leaks
 from gateway.admin.changes.limits import Limits
-from gateway.admin.changes.pages import page_of
 from gateway.admin.changes.tenants import Tenants
 from gateway.admin.exports import Exports
 from gateway.admin.guard import Guard, answer, on_bug, on_problem
 from gateway.admin.hub import EventHub
 from gateway.admin.node_client import NodeClient
+from gateway.admin.pages import page_of
 from gateway.admin.problems import NoSuchHost, NoSuchModel, NoSuchRoute, Problem, WrongMethod
 from gateway.admin.query import single
 from gateway.admin.status import Process, status

@@ -12,6 +12,7 @@ from engines.api import DomainPages, FaultKind, PageMap
 from gateway.admin import shapes
 from gateway.admin.changes import documented as changed
 from gateway.admin.filters import RESULTS
+from gateway.admin.pages import MAX_LIMIT
 from gateway.admin.problems import (
     TABLE,
     FaultImpossible,
@@ -25,7 +26,7 @@ from gateway.admin.problems import (
     Problem,
     TooManyTails,
 )
-from gateway.admin.reads import MAX_LIMIT, RECORD
+from gateway.admin.reads import RECORD
 from gateway.openapi.document import (
     JSON,
     Operation,

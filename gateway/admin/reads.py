@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from gateway.admin.pages import limit_of, told
 from gateway.admin.problems import BadParameter, StoreUnreachable
 from gateway.admin.query import Pairs, single
-from gateway.store import audit
 from gateway.store.address import Database
 from gateway.store.errors import StoreError
 from gateway.store.reader import read_in_thread
 from gateway.store.sql import Connection, dicts
+from gateway.usage.calendar import microseconds
 
-MAX_LIMIT = 100
 RECORD = r"ur_[0-9A-Z]{1,32}"
 NEWEST = "~"  # sorts after every id
 
@@ -27,7 +27,7 @@ async def requests(database: Database, after: str, limit: int) -> dict[str, Any]
         return [_request(row) for row in dicts(rows)]
 
     found = await _read(database, query)
-    return _page(found[:limit], has_more=len(found) > limit)
+    return told(found[:limit], has_more=len(found) > limit)
 
 
 async def tenants(database: Database) -> list[dict[str, Any]]:
@@ -57,19 +57,17 @@ async def tenants(database: Database) -> list[dict[str, Any]]:
 def page_of(query: Pairs) -> tuple[str, int]:
     """`after` and `limit` of a query string. Raises BadParameter."""
     given = single(query, ("after", "limit"))
-    text, after = given.get("limit", "20"), given.get("after")
-    if not (re.fullmatch(r"[1-9][0-9]{0,2}", text) and int(text) <= MAX_LIMIT):
-        raise BadParameter(f"limit: expected 1 to {MAX_LIMIT}, found {text[:64]!r}")
+    limit, after = limit_of(given.get("limit", "20")), given.get("after")
     if after is not None and not re.fullmatch(RECORD, after):
         raise BadParameter(
             f"after: expected a record's id, as the last_id of a page, found {after[:64]!r}"
         )
-    return after or NEWEST, int(text)
+    return after or NEWEST, limit
 
 
 def moment(us: int | None) -> str | None:
     """A time of the store for people and machines: RFC 3339, UTC."""
-    return None if us is None else audit.moment(us)
+    return None if us is None else microseconds(us)
 
 
 async def _read(
@@ -81,16 +79,6 @@ async def _read(
         raise StoreUnreachable(
             "the store can't be read; is there a gateway on this machine?"
         ) from None
-
-
-def _page(rows: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    return {
-        "object": "list",
-        "data": rows,
-        "first_id": rows[0]["id"] if rows else None,
-        "last_id": rows[-1]["id"] if rows else None,
-        "has_more": has_more,
-    }
 
 
 def _request(row: dict[str, Any]) -> dict[str, Any]:

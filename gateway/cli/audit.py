@@ -13,6 +13,7 @@ from gateway.cli.completing import tenant_names
 from gateway.cli.options import Places, database, locate, whereabouts
 from gateway.identity.tenants import tenant_id_of
 from gateway.store import audit as log
+from gateway.usage.calendar import microseconds
 
 HEADING = ("AT", "BY", "ACTION", "OF", "DETAIL")
 MOST = 100_000
@@ -29,7 +30,7 @@ def audit(tenant: str | None, limit: int, places: Places, as_json: bool) -> None
     """The last changes of tenants, keys, limits, budgets and records: of TENANT, or of all."""
     with database(locate(places)) as db:
         found = log.page(db, limit, tenant_id=tenant_id_of(db, tenant) if tenant else "")
-    entries = [entry | {"at": log.moment(entry["at"])} for entry in found]
+    entries = [entry | {"at": microseconds(entry["at"])} for entry in found]
     if as_json:
         click.echo(json.dumps(entries))
     else:
@@ -49,4 +50,4 @@ def _told(name: str, value: Any) -> str:
     """Moments as everywhere else, texts as they are, and the rest as JSON."""
     if isinstance(value, str):
         return value
-    return log.moment(value) if name.endswith("_at") else json.dumps(value)
+    return microseconds(value) if name.endswith("_at") else json.dumps(value)

@@ -6,7 +6,6 @@ What is written down names things and never holds a secret, a prompt or an answe
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,12 +70,6 @@ def page(
     values = {"before": before, "limit": limit, "tenant_id": tenant_id}
     found = dicts(db.execute(_PAGE, values))
     return [entry | {"detail": json.loads(entry["detail"])} for entry in found]
-
-
-def moment(us: int) -> str:
-    """RFC 3339, UTC."""
-    when = datetime.datetime.fromtimestamp(us / 1e6, datetime.UTC)
-    return when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 _INSERT = """

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.admin.changes.changing import Changing
-from gateway.admin.changes.pages import limit_of, told
+from gateway.admin.pages import limit_of, told
 from gateway.admin.problems import BadParameter
 from gateway.admin.query import single
 from gateway.admin.reads import moment

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from gateway.admin.changes.changing import Body, Changing, body_of, decoded
 from gateway.admin.changes.limits import known_model
-from gateway.admin.changes.pages import page_of
+from gateway.admin.pages import page_of
 from gateway.admin.problems import BadBody
 from gateway.budgets import budgets as rows
 from gateway.budgets.views import view

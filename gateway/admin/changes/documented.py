@@ -15,8 +15,8 @@ from gateway.admin.changes.corrections import NewCorrection
 from gateway.admin.changes.keys import NewKey, Rotation
 from gateway.admin.changes.leaks import MAX_REPORTS, Report
 from gateway.admin.changes.limits import NewLimits, Of
-from gateway.admin.changes.pages import MAX_LIMIT
 from gateway.admin.changes.tenants import NewProject, NewTenant, TenantChange
+from gateway.admin.pages import MAX_LIMIT
 from gateway.admin.problems import (
     BadBody,
     BadHeader,

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.admin.changes.changing import Body, Changing, body_of, decoded
-from gateway.admin.changes.pages import page_of
+from gateway.admin.pages import page_of
 from gateway.admin.problems import BadBody
 from gateway.admin.reads import moment
 from gateway.identity import api_keys as rows, scopes

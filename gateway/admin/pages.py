@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,6 @@ def told(rows: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
 
 def limit_of(text: str) -> int:
     """Raises BadParameter."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= MAX_LIMIT):
+    if not (re.fullmatch(r"[1-9][0-9]{0,2}", text) and int(text) <= MAX_LIMIT):
         raise BadParameter(f"limit: expected 1 to {MAX_LIMIT}, found {text[:64]!r}")
     return int(text)
