@@ -20,6 +20,7 @@ FACTORIES = {
 FAULTS = {
     "embedded": "engines.embedded.config:faults",
     "fake": "engines.fake:faults",
+    "tensorrt-llm": "engines.trtllm.checks:faults",
 }
 FOOTPRINTS = {
     "embedded": "engines.embedded.footprint:memory_bytes",

@@ -148,7 +148,7 @@ class AdminApi:
         return [attached_model(model, told.get(model.id, {})) for model in self._attached()]
 
     def _attached(self) -> list[ModelSettings]:
-        return [model for model in self._settings().file.models if model.engine == "openai"]
+        return [model for model in self._settings().file.models if model.is_attached]
 
     async def openapi(self, request: Request) -> Response:
         """What all of these take and give."""

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from gateway.catalog.facts import ModelFacts, lifecycle_of
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices, parse_price
-from runtime.config.attached import KINDS, AttachedServer, Cache, Habits
+from runtime.config.attached import KINDS, Cache, Habits
 from runtime.config.lifecycle import Lifecycle, midnight
 from runtime.config.models import DatedPriceSettings, ModelSettings, PriceSettings
 from runtime.config.tenants import ContractSettings
@@ -147,13 +147,13 @@ def _deployment(
         prices=prices_of(model.price),
         default_max_tokens=model.default_max_tokens,
         revision=model.source or model.path or model.upstream_model,
-        is_attached=model.engine == "openai",
+        is_attached=model.is_attached,
         max_waiting=model.max_waiting,
         max_in_flight=model.max_in_flight,
         min_hosts=model.min_hosts,
         fallbacks=model.fallback,
-        servers=_servers(model, secrets, folder) if model.engine == "openai" else (),
-        kind=model.kind,
+        servers=_servers(model, secrets, folder) if model.is_attached else (),
+        kind=model.server_kind,
         cache=model.cache,
         upstream_model=model.upstream_model or model.id,
         extra_body=model.extra_body,
@@ -174,7 +174,7 @@ def _servers(model: ModelSettings, secrets: Mapping[str, str], folder: Path) -> 
             weight=server.weight,
             tls=certificates.absolute(server.tls if server.tls != PLAIN else model.tls, folder),
         )
-        for server in model.servers or (AttachedServer(url=model.url),)
+        for server in model.attached
     )
 
 

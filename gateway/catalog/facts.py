@@ -49,7 +49,7 @@ def facts_of(settings: Settings) -> Mapping[str, ModelFacts]:
 
 
 def _facts(settings: Settings, model: ModelSettings, card: Card) -> ModelFacts:
-    if model.engine == "openai":
+    if model.is_attached:
         return ModelFacts(card, card.context_length or None, card.max_output_tokens or None)
     folder = weights.folder(settings, model)
     try:

@@ -18,6 +18,7 @@ from gateway.store.address import Database
 from gateway.store.reader import read
 from gateway.stores import database_of
 from runtime import settings as config
+from runtime.config.models import ModelSettings
 from runtime.config.vault import Vault
 from runtime.deployments import Deployments
 
@@ -85,7 +86,7 @@ def model_ids(context: click.Context) -> Found:
 @completer
 def host_model_ids(context: click.Context) -> Found:
     """Those of them that have hosts of ours: not those of attached servers."""
-    return [(name, engine) for name, engine in _models(context) if engine != "openai"]
+    return [(model.id, model.engine) for model in _configured(context) if not model.is_attached]
 
 
 @completer
@@ -104,12 +105,16 @@ def deployment_numbers(context: click.Context) -> Found:
 
 
 def _models(context: click.Context) -> Iterator[tuple[str, str]]:
+    for model in _configured(context):
+        yield model.id, model.engine
+
+
+def _configured(context: click.Context) -> tuple[ModelSettings, ...]:
     places = _places(context)
     settings, _ = config.load(
         places.config, places.state_dir, env=places.env, variables=places.variables
     )
-    for model in settings.file.models:
-        yield model.id, model.engine
+    return settings.file.models
 
 
 def _places(context: click.Context) -> Places:

@@ -288,7 +288,7 @@ def _welcome(settings: Settings, secret: str) -> None:
     """Say how to call a model."""
     url = url_of(settings)
     ca = f"{settings.local_tls}/ca.pem" if settings.local_tls else ""
-    models = sorted(settings.file.models, key=lambda model: model.engine == "openai")
+    models = sorted(settings.file.models, key=lambda model: model.is_attached)
     question = '[{"role": "user", "content": "What is the capital of France?"}]'
     body = f'{{"model": "{models[0].id}", "temperature": 0, "messages": {question}}}'
     if ca:

@@ -89,7 +89,7 @@ class LiveView:
                 await asyncio.sleep(REFRESH_S)
             else:
                 told = await to_thread.run_sync(troubles, self._settings().state_dir)
-                models = [x for x in self._settings().file.models if x.engine == "openai"]
+                models = [x for x in self._settings().file.models if x.is_attached]
                 attached = [
                     attached_of(
                         x.id, summed_up([u.rstrip("/") for u in x.urls], told.get(x.id, {}))

@@ -54,6 +54,7 @@ class AttachedServer(Struct, frozen=True, kw_only=True):
     max_in_flight: Number = 0  # 0: the model's
     weight: Count = 1
     tls: ClientTls = ClientTls()
+    guard_url: str = ""  # tensorrt-llm: where its launcher tells what the guard saw
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -61,6 +62,9 @@ class AttachedServer(Struct, frozen=True, kw_only=True):
         url = found.get("url")
         if url is not None and not is_http_url(url):
             yield "url", "expected the http(s) URL of its /v1"
+        guard_url = found.get("guard_url")
+        if guard_url and not is_http_url(guard_url):
+            yield "guard_url", "expected the http(s) URL at which its launcher tells of the guard"
 
 
 def attached_faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:

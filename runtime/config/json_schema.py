@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from engines.trtllm.settings import TrtServers, TrtSettings
 from runtime.config import (
     alerts,
     attached,
@@ -62,6 +63,8 @@ HEADINGS: dict[type[Struct], str] = {
     issuers.IssuerSettings: "`[[issuers]]`",
     models.ModelSettings: "`[[models]]`",
     attached.AttachedServer: "`[[models.servers]]`",
+    TrtSettings: "`[models.trt]`",
+    TrtServers: "`[models.trt.context]`",
     models.PriceSettings: "`[models.price]`",
     models.DatedPriceSettings: "`[[models.prices]]`",
     lifecycle.Lifecycle: "`[models.lifecycle]`",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from engines import registry
+from engines.trtllm.settings import ENGINE as TENSORRT_LLM, KIND as TRTLLM, URL, TrtSettings
 from runtime.config.attached import AttachedServer, Cache, Kind, attached_faults
 from runtime.config.kinds import (
     Count,
@@ -51,9 +52,10 @@ ATTACHED_KEYS = (
     *("url", "servers", "kind", "cache", "upstream_model", "api_key_secret", "extra_body", "tls"),
 )
 FOREIGN_KEYS = {
-    "openai": ("source", "path", "options", *HOST_KEYS),
-    "embedded": ATTACHED_KEYS,
-    "fake": (*ATTACHED_KEYS, "source", "path"),
+    "openai": ("source", "path", "options", "trt", *HOST_KEYS),
+    TENSORRT_LLM: ("source", "options", "kind", *HOST_KEYS),
+    "embedded": (*ATTACHED_KEYS, "trt"),
+    "fake": (*ATTACHED_KEYS, "source", "path", "trt"),
 }
 
 
@@ -62,7 +64,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 
     id: ModelId
     aliases: tuple[ModelId, ...] = ()  # other names, served and billed as this one
-    engine: Literal["embedded", "openai", "fake"]
+    engine: Literal["embedded", "openai", "tensorrt-llm", "fake"]
     owned_by: str = "bulkhead"
     released: datetime.date = datetime.date(1970, 1, 1)
     default_max_tokens: Count = 512
@@ -93,11 +95,31 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     api_key_secret: OptionalSecret = ""  # the secret that holds its key
     tls: ClientTls = ClientTls()
     extra_body: Json = {}  # merged into each request to it
+    trt: TrtSettings = TrtSettings()  # how TensorRT-LLM serves it
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether servers answer for it that are reached by URL, and none that we start."""
+        return self.engine in ("openai", TENSORRT_LLM)
+
+    @property
+    def server_kind(self) -> Kind:
+        """What its attached servers are."""
+        return TRTLLM if self.engine == TENSORRT_LLM else self.kind
+
+    @property
+    def attached(self) -> tuple[AttachedServer, ...]:
+        """Its attached servers, as the config names them."""
+        if self.servers:
+            return self.servers
+        is_trt = self.engine == TENSORRT_LLM
+        url = self.url or (URL if is_trt else "")
+        return (AttachedServer(url=url, guard_url=self.trt.guard_url if is_trt else ""),)
 
     @property
     def urls(self) -> tuple[str, ...]:
         """Where its attached servers are."""
-        return tuple(server.url for server in self.servers) or (self.url,)
+        return tuple(server.url for server in self.attached)
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -117,6 +139,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
                 yield key, f'means nothing to an engine "{engine}"; leave it out'
         if engine == "openai":
             yield from attached_faults(found)
+        elif engine == TENSORRT_LLM:
+            yield from attached_faults({"url": URL} | found | {"kind": TRTLLM})
+            yield from registry.faults(engine, found)
         elif engine:
             yield from registry.faults(engine, found)
 

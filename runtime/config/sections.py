@@ -234,14 +234,14 @@ def warm_faults(
     triggers: TriggerSettings | None, models: Sequence[ModelSettings | None]
 ) -> Iterator[tuple[str, str]]:
     """What is warmed is a model of ours."""
-    engines = {name: model.engine for model in models if model for _, name in names_of(model)}
+    attached = {name: model.is_attached for model in models if model for _, name in names_of(model)}
     for i, job in enumerate((triggers.crons if triggers else ()) or ()):
         if getattr(job, "run", "") != "warm" or not job.model:
             continue
-        if job.model not in engines:
+        if job.model not in attached:
             if any(map(has_nameless, models)):
                 continue
-            hint = did_you_mean(job.model, engines, '"')
+            hint = did_you_mean(job.model, attached, '"')
             yield f"triggers.crons[{i}].model", f"there is no model {job.model!r}{hint}"
-        elif engines[job.model] == "openai":
+        elif attached[job.model]:
             yield f"triggers.crons[{i}].model", f"{job.model!r} is an attached server's: no host"

@@ -170,7 +170,7 @@ class Node:
     def _terms(self, settings: Settings) -> dict[str, Terms]:
         """What the configuration says of each model's hosts."""
         file = settings.file
-        ours = [model for model in file.models if model.engine != "openai"]
+        ours = [model for model in file.models if not model.is_attached]
         folders = [str(weights.folder(settings, model)) for model in ours]
         sizes = [host_bytes(model, folder) for model, folder in zip(ours, folders, strict=True)]
         unfit = {ours[i].id: reason for i, _, reason in misfits(ours, sizes, self._budget)}

@@ -17,7 +17,7 @@ ATTACHED = '[[models]]\nid = "a"\nengine = "openai"\nkind = "vllm"\nurl = "http:
 PORT = "expected a whole number from 1 to 65535, found "
 SECONDS = "expected a number over 0 up to 86400, found "
 PRICE = 'expected a decimal in quotes, at most six places and a million, such as "0.10", found '
-ENGINE = 'expected one of "embedded", "openai", "fake", found '
+ENGINE = 'expected one of "embedded", "openai", "tensorrt-llm", "fake", found '
 ID = "expected letters, digits and @ . _ / - , up to 128, the first no punctuation but @, found "
 SECRET = "expected the name of a secret: letters, digits and _ , the first no digit, found "
 CRON = 'expected five fields (minute, hour, day, month, weekday), such as "0 3 * * *"'
