@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from engines.build.plan import GROUPS
-from engines.build.shape import Shape, scaling_of
+from engines.build.shape import Shape
+from engines.families import scaling_of
 
 CONFIG, TOLD = "config.json", "hf_quant_config.json"
 Object = Mapping[str, Any]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from engines import families
 from engines.api import EngineError
 from engines.build.sources import SOURCES
-from engines.embedded import families
-from engines.embedded.families import FAMILIES, RopeScaling
+from engines.families import FAMILIES, RopeScaling
 
 DTYPES = {"bfloat16": 2, "float32": 4}  # bytes an element
 KV_DTYPES = DTYPES | {"fp8_e4m3": 1}
@@ -30,24 +30,10 @@ class UnsupportedError(EngineError):
     code = "unsupported"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """The shape of a model, of any of families.FAMILIES. Lengths are in tokens, sizes in elements.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig(families.Sizes):
+    """The shape of a model, of any of families.FAMILIES."""
 
-    `head_dim` is told apart: `num_heads * head_dim` may be another size than `hidden_size`.
-    """
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_norm_eps: float
-    rope_theta: float
-    max_context: int
-    tied_embeddings: bool
     eos_token_ids: frozenset[int]
     qkv_bias: bool = False  # q, k and v have a bias
     qk_norm: bool = False  # each head of q and k is normalised before it turns
@@ -63,26 +49,14 @@ class ModelConfig:
             if wrong := list(families.faults(config)):
                 raise UnsupportedError(f"{folder}/config.json: {'; '.join(wrong)}")
             return cls._from_json(config, config.get("eos_token_id") if eos is None else eos)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except families.MALFORMED as error:
             raise UnsupportedError(f"{folder}/config.json: missing or malformed {error}") from error
 
     @classmethod
     def _from_json(cls, config: Mapping[str, Any], eos: int | list[int] | None) -> ModelConfig:
         family = FAMILIES[config["model_type"]]
-        num_heads = int(config["num_attention_heads"])
-        hidden_size = int(config["hidden_size"])
         return cls(
-            vocab_size=int(config["vocab_size"]),
-            hidden_size=hidden_size,
-            intermediate_size=int(config["intermediate_size"]),
-            num_layers=int(config["num_hidden_layers"]),
-            num_heads=num_heads,
-            num_kv_heads=int(config.get("num_key_value_heads") or num_heads),
-            head_dim=int(config.get("head_dim") or family.head_dim or hidden_size // num_heads),
-            rms_norm_eps=float(config["rms_norm_eps"]),
-            rope_theta=families.rope_theta(config),
-            max_context=int(config["max_position_embeddings"]),
-            tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+            **families.sizes(config),
             eos_token_ids=frozenset([eos] if isinstance(eos, int) else eos or []),
             qkv_bias=family.qkv_bias,
             qk_norm=family.qk_norm,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.embedded.config import ModelConfig
-from engines.embedded.families import RopeScaling
+from engines.families import RopeScaling
 
 Frequencies = NDArray[np.float32]
 

@@ -122,6 +122,13 @@ TENSOR_FAULTS: dict[str, tuple[Callable[[Tensors], Any], str, str]] = {
 }
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
 JSON_FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], Any], str]] = {
     "rope_theta nested only": (
         "config.json",
@@ -205,13 +212,13 @@ JSON_FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], Any], str]] = {
     ),
     "rope scaling nested only": (
         "config.json",
-        lambda c: c["rope_parameters"].update(rope_type="llama3", factor=8.0),
+        lambda c: c["rope_parameters"].update(LLAMA3),
         "isn't what rope_parameters says",
     ),
     "rope scaling that is none": (
         "config.json",
         lambda c: c.update(rope_scaling="llama3"),
-        "rope_scaling is no object",
+        "'llama3' is no object",
     ),
     "no heads": (
         "config.json",
@@ -223,7 +230,11 @@ JSON_FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], Any], str]] = {
         lambda c: c.update(num_hidden_layers=math.inf),
         "missing or malformed",
     ),
-    "an eps below 0": ("config.json", lambda c: c.update(rms_norm_eps=-1e-5), "rms_norm_eps is"),
+    "an eps below 0": (
+        "config.json",
+        lambda c: c.update(rms_norm_eps=-1e-5),
+        "rms_norm_eps: -1e-05",
+    ),
     "fewer layers": (
         "config.json",
         lambda c: c.update(num_hidden_layers=2),
