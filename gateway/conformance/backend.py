@@ -122,7 +122,7 @@ class Backend:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
         if not self.target.second_key:
             if cache == "salted" and self.operation in habits.salted:
-                fields["cache_salt"] = self._salts[tenant]
+                fields |= habits.salting(self._salts[tenant], {})
             elif cache == "off":
                 fields |= habits.uncached
         return fields | more

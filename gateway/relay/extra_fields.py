@@ -30,23 +30,25 @@ def extra_fields(deployment: Deployment, ask: Ask, salt: str) -> dict[str, Any]:
 
     Raises Unsupported where the server would refuse the salt, or share without one.
     """
+    habits = deployment.habits
     fields: dict[str, Any] = {
         "model": deployment.upstream_model,
         "max_tokens": ask.max_tokens or deployment.default_max_tokens,
     }
     if ask.stream:
-        fields["stream_options"] = {"include_usage": True, **deployment.habits.counting}
+        fields["stream_options"] = {"include_usage": True, **habits.counting}
+    salted: dict[str, Any] = {}
     if deployment.is_salted:
-        if ask.operation not in deployment.habits.salted:
+        if ask.operation not in habits.salted:
             raise Unsupported(
                 "this model's engine can't keep plain prompts of different callers apart; "
                 "use /v1/chat/completions",
                 param="prompt",
             )
-        fields["cache_salt"] = salt
+        salted = habits.salting(salt, deployment.extra_body)
     if deployment.cache in ("", "off"):
-        fields |= deployment.habits.uncached
-    return fields | dict(deployment.extra_body)
+        fields |= habits.uncached
+    return fields | dict(deployment.extra_body) | salted
 
 
 def salt_of(key: bytes, domain: str) -> str:
@@ -60,7 +62,7 @@ def refused_field(deployment: Deployment, ask: Ask, message: str) -> str:
         return ""
     ours = set(deployment.extra_body) | deployment.habits.uncached.keys()
     if deployment.is_salted:
-        ours.add("cache_salt")
+        ours |= deployment.habits.salting("", {}).keys()
     if ask.stream and not ask.include_usage:
         ours.add("stream_options")
     added = sorted(ours - ask.engine_body().keys())

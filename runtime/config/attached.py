@@ -14,7 +14,7 @@ from msgspec import Struct
 from runtime.config.kinds import Count, Number, OptionalSecret, is_http_url
 from runtime.config.tls import ClientTls
 
-Kind = Literal["openai", "vllm", "sglang", "trtllm", "llamacpp"]
+Kind = Literal["openai", "vllm", "sglang", "trtllm", "llamacpp", "dynamo"]
 Cache = Literal["", "salted", "off", "shared-accepted"]
 
 
@@ -25,10 +25,29 @@ class Habits(NamedTuple):
     salted: frozenset[str]  # the operations for which it honours `cache_salt`
     uncached: Mapping[str, Any]  # fields that have one request reuse nothing
     counting: Mapping[str, Any] = {}  # of `stream_options`: has each chunk tell the usage so far
+    inside: str = ""  # an object of the body in which the salt has to stand too
+    unsaid: str = ""  # what to ask of whoever doesn't say how caches are kept apart
+
+    def salting(self, salt: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that carry a salt. What `body` says in the same object stays."""
+        fields: dict[str, Any] = {"cache_salt": salt}
+        if self.inside:
+            fields[self.inside] = {**body.get(self.inside, {}), "cache_salt": salt}
+        return fields
 
 
 BOTH = frozenset({"chat", "completion"})
 COUNTING = {"continuous_usage_stats": True}
+TO_SAY = (
+    'how are tenants\' cached prefixes kept apart there? Say "salted" (it honours `cache_salt`), '
+    '"off" (it reuses none), or "shared-accepted" (they aren\'t: tenants may notice each other\'s '
+    "prompts); `bulkhead backend test` shows which is true"
+)
+BEHIND_DYNAMO = (
+    "which engines stand behind it? Dynamo hands salts to workers of vLLM and TensorRT-LLM: say "
+    '"salted"; with SGLang\'s say "off" and start those with --disable-radix-cache, or '
+    '"shared-accepted"; `bulkhead backend test --kind dynamo` shows which is true'
+)
 KINDS: dict[str, Habits] = {
     "openai": Habits("", BOTH, {}),
     "vllm": Habits("salted", BOTH, {}, COUNTING),
@@ -36,14 +55,12 @@ KINDS: dict[str, Habits] = {
     # A plain prompt's salt is refused.
     "trtllm": Habits("salted", frozenset({"chat"}), {}, COUNTING),
     "llamacpp": Habits("off", frozenset(), {"cache_prompt": False}),  # it ignores salts
+    # Its router goes by `nvext`, its vLLM chat processor by the field beside it. What stands behind
+    # it can't be told from here, and SGLang's chat processor there (1.6.1) hands no salt on.
+    "dynamo": Habits("", BOTH, {}, COUNTING, inside="nvext", unsaid=BEHIND_DYNAMO),
 }
 # Each of these is the client's to say, or ours.
 OURS = ("messages", "prompt", "model", "stream", "stream_options", "n", "best_of", "echo")
-TO_SAY = (
-    'how are tenants\' cached prefixes kept apart there? Say "salted" (it honours `cache_salt`), '
-    '"off" (it reuses none), or "shared-accepted" (they aren\'t: tenants may notice each other\'s '
-    "prompts); `bulkhead backend test` shows which is true"
-)
 
 
 class AttachedServer(Struct, frozen=True, kw_only=True):
@@ -74,6 +91,7 @@ def attached_faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     body = found.get("extra_body") or {}
     if kind is not None and cache is not None:
         yield from _cache_faults(KINDS[kind], cache, body)
+        yield from _inside_faults(KINDS[kind], cache, body)
     for key in OURS:
         if key in body:
             yield f"extra_body.{key}", "is the client's or the gateway's to say; leave it out"
@@ -94,8 +112,19 @@ def _cache_faults(
     habits: Habits, cache: Cache, body: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     if not (cache or habits.cache):
-        yield "cache", TO_SAY
+        yield "cache", habits.unsaid or TO_SAY
     elif cache == "salted" and not habits.salted:
         yield "cache", 'llama.cpp ignores salts; say "off", which is sent with each request'
     if (cache or habits.cache) == "salted" and "cache_salt" in body:
         yield "extra_body.cache_salt", "the gateway sends each tenant's own; leave it out"
+
+
+def _inside_faults(
+    habits: Habits, cache: Cache, body: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """The object that holds the salt is one, and the operator puts none in."""
+    found = body.get(habits.inside, {})
+    if habits.inside and not isinstance(found, dict):
+        yield f"extra_body.{habits.inside}", "expected an object"
+    elif (cache or habits.cache) == "salted" and "cache_salt" in found:
+        yield f"extra_body.{habits.inside}.cache_salt", "the gateway sends each tenant's own"

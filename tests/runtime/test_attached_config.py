@@ -24,6 +24,7 @@ def faults(text: str) -> dict[str, str]:
     [
         'kind = "vllm"\n', 'kind = "sglang"\n', 'kind = "trtllm"\n', 'kind = "llamacpp"\n',
         'cache = "salted"\n', 'cache = "off"\n', 'cache = "shared-accepted"\n',
+        'kind = "dynamo"\ncache = "salted"\nextra_body = { nvext = { agent_hints = {} } }\n',
         'kind = "vllm"\ncache = "off"\nextra_body = { cache_salt = "one" }\n',
     ],
 )  # fmt: skip
@@ -38,9 +39,19 @@ def test_a_server_whose_cache_nobody_knows_is_refused() -> None:
     assert '"shared-accepted"' in fault[1]
 
 
+def test_dynamo_s_caches_depend_on_what_stands_behind_it() -> None:
+    (fault,) = faults(model(URL + 'kind = "dynamo"\n')).items()
+    assert fault[0] == "models[0].cache"
+    assert "SGLang" in fault[1]
+
+
 @pytest.mark.parametrize(
     ("more", "path"),
     [
+        (URL + 'kind = "dynamo"\ncache = "salted"\nextra_body = { nvext = { cache_salt = "" } }\n',
+         "models[0].extra_body.nvext.cache_salt"),
+        (URL + 'kind = "dynamo"\ncache = "off"\nextra_body = { nvext = 1 }\n',
+         "models[0].extra_body.nvext"),
         (URL + 'kind = "llamacpp"\ncache = "salted"\n', "models[0].cache"),
         (URL + 'kind = "vllm"\nextra_body = { cache_salt = "x" }\n',
          "models[0].extra_body.cache_salt"),

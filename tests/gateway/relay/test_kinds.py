@@ -48,7 +48,7 @@ async def ok(exchange: Exchange) -> None:
 async def test_a_server_is_sent_listed_fields_alone(kind: str, streamed: bool) -> None:
     async with upstream(ok) as server, relaying() as relay:
         body = await sent(relay, server, kind, streamed)
-        assert body.keys() <= FIELDS | KINDS[kind].uncached.keys()
+        assert body.keys() <= FIELDS | KINDS[kind].uncached.keys() | {KINDS[kind].inside}
         assert ("cache_salt" in body) == (kind != "llamacpp")
         assert body.get("cache_prompt", None) is (False if kind == "llamacpp" else None)
 
@@ -61,7 +61,7 @@ async def plain(relay: Relay, server: Upstream, **model: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang", "openai"])
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "openai", "dynamo"])
 async def test_plain_prompts_are_salted_where_that_is_honoured(kind: str) -> None:
     async with upstream(ok) as server, relaying() as relay:
         assert "cache_salt" in await plain(relay, server, kind=kind)
@@ -75,6 +75,19 @@ async def test_plain_prompts_of_tensorrt_llm_need_another_way() -> None:
         assert server.asked == []
         for cache in ("off", "shared-accepted"):
             assert "cache_salt" not in await plain(relay, server, kind="trtllm", cache=cache)
+
+
+async def test_dynamo_is_salted_where_its_router_and_where_its_vllm_processor_looks() -> None:
+    """What the operator says in the same object and the salt stand side by side."""
+    hints = {"nvext": {"agent_hints": {"priority": 5}}}
+    async with upstream(ok) as server, relaying() as relay:
+        for more in ({}, {"extra_body": hints}):
+            body = await plain(relay, server, kind="dynamo", cache="salted", **more)
+            assert body["nvext"].pop("cache_salt") == body["cache_salt"]
+            assert body["nvext"] == (hints["nvext"] if more else {})
+        body = await plain(relay, server, kind="dynamo", cache="off", extra_body=hints)
+        assert body["nvext"] == hints["nvext"]
+        assert "cache_salt" not in body
 
 
 async def test_llama_cpp_shares_only_where_that_was_accepted() -> None:
