@@ -1,0 +1,102 @@
+"""The keys that trtllm-serve's YAML may have, by release: any other ends it as it starts.
+
+A recording of a release, made on a machine with a GPU, wins where there is one. Until then
+`serve_keys.txt` counts, which was read in public sources and held against no release.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from engines.trtllm import schema
+
+HERE = resources.files("engines.trtllm")
+NEWER = (1, 3)  # the release that the list tells apart from those before
+TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "str": (str,),
+    "list": (list,),
+    "table": (dict,),
+}
+# The front of context and generation servers takes these; all else it hands to its servers.
+ONES_SERVERS = {
+    "num_instances": "int",
+    "urls": "list",
+    "router": "table",
+    "router.type": "str",
+    "router.tokens_per_block": "int",
+}
+FRONT = {
+    "hostname": "str",
+    "port": "int",
+    "context_servers": "table",
+    "generation_servers": "table",
+    **{f"context_servers.{name}": kind for name, kind in ONES_SERVERS.items()},
+    **{f"generation_servers.{name}": kind for name, kind in ONES_SERVERS.items()},
+}
+
+
+def has(version: str, key: str) -> bool:
+    """Whether a release knows a key at the top."""
+    found = recorded(version)
+    return key in (known(version) if found is None else found.get("properties", {}))
+
+
+def faults(version: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a release wouldn't take of a serve YAML, as (path, reason)."""
+    found = recorded(version)
+    if found is not None:
+        return schema.faults(settings, found)
+    return _by_list(settings, known(version), "", f"TensorRT-LLM {version}")
+
+
+def front_faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The same of what the front of context and generation servers is told."""
+    return _by_list(settings, FRONT, "", "its front")
+
+
+@cache
+def recorded(version: str) -> dict[str, Any] | None:
+    """The JSON schema of a release's settings. None: it was never recorded."""
+    file = HERE / "recorded" / f"{version}.json"
+    if not file.is_file():
+        return None
+    found: dict[str, Any] | None = json.loads(file.read_text("utf-8"))["schemas"]["TorchLlmArgs"]
+    return found
+
+
+@cache
+def known(version: str) -> Mapping[str, str]:
+    """The keys of a release by path, and the type of each, as far as the list goes."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    foreign = "-1.3" if numbers >= NEWER else "1.3-"
+    rows = [line.split() for line in (HERE / "serve_keys.txt").read_text("utf-8").splitlines()]
+    return {row[0]: row[1] for row in rows if row and row[0] != "#" and foreign not in row[2:]}
+
+
+def _by_list(
+    settings: Mapping[str, Any], keys: Mapping[str, str], prefix: str, whose: str
+) -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        path = f"{prefix}{name}"
+        kind = keys.get(path)
+        if kind is None:
+            yield path, f"is no key that {whose} has"
+        elif not _is_a(kind, value):
+            yield path, f"expected {kind.rstrip('?')}, found {value!r}"
+        elif kind.startswith("table") and value is not None:
+            yield from _by_list(value, keys, f"{path}.", whose)
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    if kind == "any" or (value is None and kind.endswith("?")):
+        return True
+    kinds = TYPES[kind.rstrip("?")]
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
