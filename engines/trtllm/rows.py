@@ -1,0 +1,94 @@
+"""A request as the ledger knows it: its blocks, and how far its tokens are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from engines.trtllm import salts
+from engines.trtllm.blocks import NULL, SPOILED, Blocks, Ints
+from engines.trtllm.texts import Text
+
+_SERIALS = count()
+
+
+class Scheduled(NamedTuple):
+    """A request in TensorRT-LLM's SchedulerOutput: what its RequestData says."""
+
+    request: int
+    new_blocks: Sequence[int]  # appended to its list since it was last told; -1: no page
+    computed_position: int  # tokens whose keys and values are there before this step
+    num_tokens: int  # to be computed in this step
+    new_tokens: Sequence[int] = ()  # of its text, since it was last told
+    table: Sequence[int] | None = None  # its whole list as it is now, where that can be had
+
+
+class Owner(NamedTuple):
+    """Whose a row is. The salt itself isn't kept."""
+
+    domain: int  # a hash that Python keys anew in each process; above 0
+    salt: str | None  # its digest
+    salt_id: str | None  # or TensorRT-LLM's number of it
+
+    @classmethod
+    def of(cls, salt: str | int | None) -> Owner:
+        digest = salts.digest(salt) if isinstance(salt, str) else None
+        number = f"{salt & 0xFFFFFFFFFFFFFFFF:016x}" if isinstance(salt, int) else None
+        return cls(hash(f"{digest}/{number}") % (1 << 62) + 1, digest, number)
+
+
+class Row:
+    """Its blocks, each with the tag that it had when the row was given it."""
+
+    def __init__(self, request: int, owner: Owner, computed: int, num_shared: int) -> None:
+        self.request = request
+        self.owner = owner
+        self.domain = owner.domain  # of what it writes
+        self.serial = next(_SERIALS)
+        self.computed = computed  # tokens, once the last step that it was in has run
+        self.num_shared = num_shared  # blocks at the front, hits, only to be read
+        self.num_blocks = 0
+        self.num_nulls = 0  # of them
+        self.num_hidden = 0  # of these, blocks that are there but were never told
+        self.last_step = 0  # that it was in, or may be in
+        self.is_begun = False  # has been in a step
+        self.is_cut = False  # what it gains next follows a gap
+        self.text: Text | None = None  # None: what it says isn't known
+        self.told: set[str] = set()  # kinds of violation
+        self._cells = np.full((2, 16), NULL, np.int64)  # blocks, and their tags
+
+    @property
+    def cells(self) -> Ints:
+        """A view of two lines: its blocks, and what the tag of each must be."""
+        return self._cells[:, : self.num_blocks]
+
+    @property
+    def blocks(self) -> Ints:
+        """A view. NULL where there is no page, or none that could be looked up."""
+        return self._cells[0, : self.num_blocks]
+
+    def append(self, blocks: Ints, tags: Ints) -> None:
+        """NULL has NULL for its tag."""
+        end = self.num_blocks + len(blocks)
+        if end > self._cells.shape[1]:
+            grown = np.full((2, max(end, 2 * self.num_blocks)), NULL, np.int64)
+            grown[:, : self.num_blocks] = self.cells
+            self._cells = grown
+        self._cells[0, self.num_blocks : end] = blocks
+        self._cells[1, self.num_blocks : end] = tags
+        self.num_nulls += int(np.count_nonzero(blocks == NULL))
+        self.num_blocks = end
+
+    def condemn(self, blocks: Blocks) -> None:
+        """It may have read what isn't its own: what it wrote, and will write, is nobody's."""
+        if self.domain != SPOILED:
+            self.domain = SPOILED
+            blocks.domains[self.own(blocks)] = SPOILED
+
+    def own(self, blocks: Blocks) -> Ints:
+        """The blocks that it was given, and not another since."""
+        own: Ints = self.blocks[blocks.creators[self.blocks] == self.serial]
+        return own
