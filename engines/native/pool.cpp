@@ -1,5 +1,6 @@
 #include "pool.h"
 
+#include <algorithm>
 #include <chrono>
 
 #ifdef BULKHEAD_X86
@@ -13,6 +14,9 @@ namespace {
 // that has nothing to do then gives its core to a neighbour.
 constexpr std::chrono::microseconds SPIN{30};
 constexpr int PAUSES = 16;  // from one look at the clock to the next
+
+constexpr int MOST_ITEMS = 0xffff;  // of a round: a share's ends take 16 bits each
+constexpr int ROUND = 32, FIRST = 16;  // where they lie in its word
 
 void pause() {
 #ifdef BULKHEAD_X86
@@ -35,7 +39,7 @@ void wait_while(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-Pool::Pool(int num_threads) {
+Pool::Pool(int num_threads) : shares_(std::max(num_threads, 1)) {
   for (int thread = 1; thread < num_threads; ++thread)
     threads_.emplace_back([this, thread] { serve(thread); });
 }
@@ -48,11 +52,19 @@ Pool::~Pool() {
 }
 
 void Pool::share_out(int num_items) {
+  for (first_item_ = 0; first_item_ < num_items; first_item_ += MOST_ITEMS)
+    share_out_few(std::min(num_items - first_item_, MOST_ITEMS));
+}
+
+void Pool::share_out_few(int num_items) {
   const uint32_t round = round_.load(std::memory_order_relaxed) + 1;
-  num_items_ = num_items;
   num_running_.store(num_items, std::memory_order_relaxed);
-  unclaimed_.store(uint64_t{round} << 32 | static_cast<uint32_t>(num_items),
-                   std::memory_order_release);
+  const uint64_t items = num_items, threads = shares_.size();
+  for (uint64_t thread = 0; thread < threads; ++thread) {
+    const uint64_t first = items * thread / threads, end = items * (thread + 1) / threads;
+    shares_[thread].unclaimed.store(uint64_t{round} << ROUND | first << FIRST | end,
+                                    std::memory_order_release);
+  }
   round_.store(round, std::memory_order_release);
   round_.notify_all();
   num_running_.fetch_sub(claim_all(0), std::memory_order_acquire);
@@ -74,8 +86,8 @@ void Pool::serve(int thread) {
 // since the system may take it off its core before the next.
 int Pool::claim_all(int thread) {
   int uncounted = 0;
-  for (int item; claim_one(item);) {
-    work_(closure_, item, thread);
+  for (int item; claim_one(thread, item);) {
+    work_(closure_, first_item_ + item, thread);
     if (thread == 0)
       ++uncounted;
     else if (num_running_.fetch_sub(1, std::memory_order_acq_rel) == 1)
@@ -84,13 +96,22 @@ int Pool::claim_all(int thread) {
   return uncounted;
 }
 
-bool Pool::claim_one(int& item) {
-  uint64_t seen = unclaimed_.load(std::memory_order_acquire);
+bool Pool::claim_one(int thread, int& item) {
+  if (claim(shares_[thread], End::first, item)) return true;
+  for (size_t next = 1; next < shares_.size(); ++next)
+    if (claim(shares_[(thread + next) % shares_.size()], End::last, item)) return true;
+  return false;
+}
+
+bool Pool::claim(Share& share, End end, int& item) {
+  uint64_t seen = share.unclaimed.load(std::memory_order_acquire), left;
   do {
-    if (static_cast<uint32_t>(seen) == 0) return false;
-  } while (!unclaimed_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel,
-                                             std::memory_order_acquire));
-  item = num_items_ - static_cast<int>(static_cast<uint32_t>(seen));
+    const int first = seen >> FIRST & MOST_ITEMS, last = static_cast<int>(seen & MOST_ITEMS) - 1;
+    if (first > last) return false;
+    item = end == End::first ? first : last;
+    left = end == End::first ? seen + (uint64_t{1} << FIRST) : seen - 1;
+  } while (!share.unclaimed.compare_exchange_weak(seen, left, std::memory_order_acq_rel,
+                                                  std::memory_order_acquire));
   return true;
 }
 

@@ -10,7 +10,8 @@
 
 namespace {
 
-constexpr int MOST_ITEMS = 24;
+constexpr int MANY_ITEMS = 140'001;  // more than the pool shares out at once
+constexpr int MOST_ITEMS = 24;  // else
 
 // Plain ints: that no two threads touch one at once is the pool's promise, and the sanitizer's to
 // check.
@@ -22,6 +23,7 @@ struct Item {
 // Mostly nothing, so that rounds follow each other closely; at times long enough for the others to
 // join in, and to be taken off their cores.
 void spend(int round, int item) {
+  if (item >= MOST_ITEMS) return;
   if (round % 64 == 0) return std::this_thread::sleep_for(std::chrono::microseconds(item % 5 * 10));
   if (round % 8 == 0) std::this_thread::yield();
 }
@@ -38,11 +40,12 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const int num_threads = std::atoi(argv[1]), num_rounds = std::atoi(argv[2]);
   bulkhead::Pool pool(num_threads);
-  std::vector<Item> items(MOST_ITEMS);
+  std::vector<Item> items(MANY_ITEMS);
   std::vector<long> by_thread(num_threads);
   long expected = 0;
   for (int round = 1; round <= num_rounds; ++round) {
-    const int num_items = round * 7 % MOST_ITEMS;  // often fewer than there are threads, and none
+    // often fewer than there are threads, and none
+    const int num_items = round % 3000 == 0 ? MANY_ITEMS : round * 7 % MOST_ITEMS;
     expected += num_items;
     pool.run(num_items, [&](int item, int thread) {
       spend(round, item);
