@@ -260,3 +260,4 @@ class EngineFacts:
     dtype: str = ""
     kv_dtype: str = ""
     integrity: str = ""
+    quantization: str = ""  # of the weights, as the checkpoint says

@@ -29,6 +29,7 @@ FOOTPRINTS = {
 FACTS = {
     "embedded": "engines.embedded.facts:facts",
     "fake": "engines.fake:facts",
+    "tensorrt-llm": "engines.trtllm.facts:facts",
 }
 INJECTORS = {
     "embedded": "engines.embedded.faults:plant",

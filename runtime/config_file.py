@@ -157,12 +157,7 @@ def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
     models = data.get("models")
     for i, model in enumerate(models if isinstance(models, list) else []):
         if isinstance(model, dict):
-            _note(found, model.get("api_key_secret"), f"models[{i}].api_key_secret")
-            servers = model.get("servers")
-            for j, server in enumerate(servers if isinstance(servers, list) else []):
-                if isinstance(server, dict):
-                    path = f"models[{i}].servers[{j}].api_key_secret"
-                    _note(found, server.get("api_key_secret"), path)
+            _note_model(found, model, f"models[{i}]")
     store = data.get("store")
     if isinstance(store, dict):
         _note(found, store.get("password_secret"), "store.password_secret")
@@ -176,6 +171,18 @@ def _named_secrets(data: dict[str, Any]) -> dict[str, list[str]]:
         path = "observability.otel.authorization_secret"
         _note(found, otel.get("authorization_secret"), path)
     return found
+
+
+def _note_model(found: dict[str, list[str]], model: dict[str, Any], path: str) -> None:
+    """What it shows to its servers, and to those who tell of their guards."""
+    _note(found, model.get("api_key_secret"), f"{path}.api_key_secret")
+    servers = model.get("servers")
+    for i, server in enumerate(servers if isinstance(servers, list) else []):
+        if isinstance(server, dict):
+            _note(found, server.get("api_key_secret"), f"{path}.servers[{i}].api_key_secret")
+    trt = model.get("trt")
+    if isinstance(trt, dict):
+        _note(found, trt.get("guard_secret"), f"{path}.trt.guard_secret")
 
 
 def _note(found: dict[str, list[str]], name: Any, path: str) -> None:

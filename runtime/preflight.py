@@ -6,12 +6,14 @@ expired since must not keep a process from starting again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from engines.extras import how_to_install
+from engines.trtllm.settings import ENGINE as TENSORRT_LLM
 from runtime.config.cards import card_of
 from runtime.config.check import convert
 from runtime.config.report import Report
@@ -35,6 +37,7 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
             for key, message in certificate.warnings:
                 report.warn(f"{path}.{key}", message)
     _check_keys(data, folder, report)
+    _check_checkpoints(data, report)
     for i, model in enumerate(_list(data, "models")):
         card, source = model.get("card", ""), model.get("source", "")
         if isinstance(card, str) and isinstance(source, str):
@@ -44,6 +47,17 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
     otel = seen.get("otel") if isinstance(seen, dict) else None
     if isinstance(otel, dict) and otel.get("endpoint") and not _has(OTLP):
         report.error("observability.otel.endpoint", f"needs packages: {how_to_install('otel')}")
+
+
+def _check_checkpoints(data: dict[str, Any], report: Report) -> None:
+    """Those of attached servers that lie elsewhere: what is on this machine was looked over."""
+    for i, model in enumerate(_list(data, "models")):
+        path = model.get("path")
+        if model.get("engine") != TENSORRT_LLM or not isinstance(path, str) or not path:
+            continue
+        if not os.path.exists(path):
+            told = "isn't on this machine: nobody looks it over here, nor tells what it holds"
+            report.warn(f"models[{i}].path", told)
 
 
 def _check_exports(data: dict[str, Any], report: Report) -> None:

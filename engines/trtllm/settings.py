@@ -80,3 +80,7 @@ class TrtSettings(Struct, frozen=True, kw_only=True):
     context: TrtServers = TrtServers()  # both, or neither
     generation: TrtServers = TrtServers()
     extra: Json = {}  # further keys of the serve YAML
+
+
+# What the rules see: a TrtSettings in which None stands for each value that had a fault.
+Found = Any

@@ -1,7 +1,7 @@
 """What is known of a model: its card, the engine that serves it, and the files of its weights.
 
 What nobody knows is None. The context of our own engines is what the engine will really take; that
-of a server attached by URL is what its card says.
+of a server attached by URL is what its card says, or what TensorRT-LLM is told.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
+from msgspec import to_builtins
 
 from engines import registry
 from engines.api import EngineError, EngineFacts
@@ -49,11 +50,14 @@ def facts_of(settings: Settings) -> Mapping[str, ModelFacts]:
 
 
 def _facts(settings: Settings, model: ModelSettings, card: Card) -> ModelFacts:
-    if model.is_attached:
+    if model.engine not in registry.FACTS:
         return ModelFacts(card, card.context_length or None, card.max_output_tokens or None)
     folder = weights.folder(settings, model)
     try:
-        engine = registry.facts(model.engine, str(folder), model.options)
+        if model.is_attached:
+            engine = registry.facts(model.engine, model.path, to_builtins(model.trt))
+        else:
+            engine = registry.facts(model.engine, str(folder), model.options)
     except EngineError:  # its host won't start either, and says why
         engine = EngineFacts()
     context = engine.context_length or card.context_length or None

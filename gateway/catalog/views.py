@@ -73,7 +73,7 @@ def whole(shown: Shown) -> Record:
         "lifecycle": _lifecycle(shown),
         "license": _known(spdx=card.license.spdx, url=card.license.url),
         "source": _source(one),
-        "quantization": card.quantization or None,
+        "quantization": facts.engine.quantization or card.quantization or None,
         "backend": facts.engine.backend or None,
         "dtype": facts.engine.dtype or card.dtype or None,
         "kv_dtype": facts.engine.kv_dtype or None,

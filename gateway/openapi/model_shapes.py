@@ -92,7 +92,7 @@ class Tokenizer(Struct):
 class Integrity(Struct):
     """Of the page tags and of the weights."""
 
-    policy: Literal["enforce", "observe", "off"] | None
+    policy: Literal["enforce", "observe", "guard", "off"] | None
     weights_digest: str | None
 
 

@@ -140,7 +140,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
         if engine == "openai":
             yield from attached_faults(found)
         elif engine == TENSORRT_LLM:
-            yield from attached_faults({"url": URL} | found | {"kind": TRTLLM})
+            default = {} if found.get("servers") else {"url": URL}
+            yield from attached_faults(default | found | {"kind": TRTLLM})
             yield from registry.faults(engine, found)
         elif engine:
             yield from registry.faults(engine, found)
