@@ -8,15 +8,17 @@ the store can be written to again, what could not be settled: on a full disk, sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from gateway.billing import Outcome, UsageSource
+from gateway.budgets.accounts import Accounts
 from gateway.budgets.exhausted import Exhausted
-from gateway.budgets.holds import hold, spend
 from gateway.clock import Clock
 from gateway.door import Door
+from gateway.entering import Charged, Ended, Entered, Result, Step, hold_for, write
 from gateway.ids import new_id
 from gateway.record import (
     Opening,
@@ -29,9 +31,9 @@ from gateway.record import (
 )
 from gateway.store.budget_holds import give_back
 from gateway.store.errors import StoreUnavailable
-from gateway.store.records import close, insert_open, move, orphan, orphan_of
+from gateway.store.records import Closing, move, orphan, orphan_of
 from gateway.store.sql import Connection
-from gateway.store.writer import Job, Writer
+from gateway.store.writer import Job, Joint, Writer
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; it's only written down
 
@@ -68,6 +70,7 @@ class Ledger:
         self._door = door or Door(0)
         self._is_assured = is_assured
         self._exhausted = Exhausted(writer)
+        self._write = self._write_steps  # one object, by which the writer knows what goes together
         self.in_doubt = asyncio.Event()  # a row may be open that nobody is going to settle
         self.fault: StoreUnavailable | None = None  # why, if it was one
 
@@ -85,13 +88,15 @@ class Ledger:
         now_us = self._clock.now_us()
         record = OpenRecord(record_id, opening, now_us, now_us)
         try:
-            with self._doubting(lambda: self._settling_job(record, _ABANDONED)):
-                charge_at, cut = await self._writer.run(_opening_job(record, self._boot_id))
+            with self._doubting(lambda: self._ending(record, _ABANDONED)):
+                entered = Entered(record, opened_values(record, self._boot_id))
+                charged = await self._writer.run(Joint(self._write, entered))
         except BaseException as fault:
             self._door.leave(record.id)
             self._exhausted.note(fault)
             raise
-        return replace(record, charge_at=charge_at, output_cut=cut)
+        assert isinstance(charged, Charged)
+        return replace(record, charge_at=charged.charge_at, output_cut=charged.output_cut)
 
     async def move(self, record: OpenRecord, opening: Opening) -> OpenRecord | None:
         """An open record becomes another model's, at its terms; durable when this returns.
@@ -109,10 +114,10 @@ class Ledger:
 
         Goes through even if the caller is cancelled meanwhile.
         """
-        job = self._settling_job(record, settlement)
+        job = self._ending(record, settlement)
         try:
             with self._doubting(lambda: job):
-                return await self._writer.run(job)
+                return await self._writer.run(job) is True
         finally:
             self._door.leave(record.id)
 
@@ -156,7 +161,7 @@ class Ledger:
         return await self._writer.run(job)
 
     @contextmanager
-    def _doubting(self, closing: Callable[[], Job[bool]] | None = None) -> Iterator[None]:
+    def _doubting(self, closing: Callable[[], Job[Any]] | None = None) -> Iterator[None]:
         """Around a write: if it fails, it's unknown what is in the store.
 
         Who is cancelled posts `closing`, so that no row is left open. If it ran before, it does
@@ -175,7 +180,7 @@ class Ledger:
                     self._writer.post(closing())
             raise
 
-    def _settling_job(self, record: OpenRecord, settlement: Settlement) -> Job[bool]:
+    def _ending(self, record: OpenRecord, settlement: Settlement) -> Joint[Step, Result]:
         billed = bill(record.opening, settlement)
         values = closed_values(settlement) | {
             "id": record.id,
@@ -186,37 +191,23 @@ class Ledger:
             "ended_at": self._clock.now_us(),
         }
         rollup = rollup_of(record) if billed.billable else None
+        closing = Closing(values, billed.lines, rollup)
+        return Joint(self._write, Ended(record, billed.amount_pico, closing))
 
-        def job(db: Connection) -> bool:
-            now_us = self._clock.now_us()
-            budgets = close(db, values | {"settled_at": now_us}, billed.lines, rollup)
-            if budgets:
-                spend(db, record.id, record.opening.prices.currency, billed.amount_pico, now_us)
-            return budgets is not None
-
-        return job
-
-
-def _opening_job(record: OpenRecord, boot_id: str) -> Job[tuple[int, int | None]]:
-    opening, values = record.opening, opened_values(record, boot_id)
-
-    def job(db: Connection) -> tuple[int, int | None]:
-        charge_at, has_budgets = insert_open(db, values)
-        if not has_budgets:
-            return charge_at, None
-        return charge_at, hold(db, record.id, record.opened_at, opening.prices, opening.bound)
-
-    return job
+    def _write_steps(self, db: Connection, steps: Sequence[Step]) -> list[Result]:
+        return write(db, steps, self._clock.now_us())
 
 
 def _moving_job(record: OpenRecord, boot_id: str) -> Job[tuple[bool, int | None]]:
-    opening, values = record.opening, opened_values(record, boot_id)
+    values = opened_values(record, boot_id)
 
     def job(db: Connection) -> tuple[bool, int | None]:
-        budgets = move(db, values)
-        if not budgets:
-            return budgets is not None, None
+        if not move(db, values):
+            return False, None
         give_back(db, record.id)  # it will hold for the other model
-        return True, hold(db, record.id, record.opened_at, opening.prices, opening.bound)
+        accounts = Accounts(db)
+        cut = hold_for(accounts, record, record.charge_at)
+        accounts.save()
+        return True, cut
 
     return job

@@ -7,14 +7,16 @@ when; and what a window has spent is the sum of its records' amounts, each round
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from gateway.budgets.accounts import Accounts, Counted
 from gateway.budgets.alerts import raise_reached
 from gateway.budgets.bounds import LEAST_OUTPUT, Bound, most_pico, nano_of, output_within
-from gateway.budgets.rows import Account, Budget, accounts_of
+from gateway.budgets.rows import Account, Budget
 from gateway.prices import TokenPrices
-from gateway.store.budget_holds import book, take
 from gateway.store.sql import Connection
 
 
@@ -25,7 +27,7 @@ class OverBudget(Exception):
         self, account: Account, at_us: int, needed_nano: int, output_that_fits: int
     ) -> None:
         super().__init__(account.budget.id)
-        self.account = account
+        self.account = copy(account)  # as it is now
         self.at_us = at_us
         self.needed_nano = needed_nano
         self.output_that_fits = output_that_fits  # tokens; negative: not even the input does
@@ -48,60 +50,59 @@ class OtherCurrency(Exception):
         self.currency = currency
 
 
-def hold(
-    db: Connection, record_id: str, opened_at: int, prices: TokenPrices, bound: Bound
-) -> int | None:
+class Asked(NamedTuple):
+    """An open record that is to hold the most it can cost; times in microseconds UTC."""
+
+    record_id: str
+    counted: Counted
+    opened_at: int
+    charge_at: int
+    prices: TokenPrices
+    bound: Bound
+
+
+def hold(accounts: Accounts, asked: Asked) -> int | None:
     """Hold the most that an open record can cost in all its budgets, or in none.
 
     Returns to how many tokens its answer must be cut, where the client named no limit and its
     model's own doesn't fit; else None. Raises OverBudget or OtherCurrency.
     """
+    prices, bound = asked.prices, asked.bound
     needed, cut = nano_of(most_pico(prices, bound)), None
-    accounts = accounts_of(db, record_id) if needed else []
-    for account in accounts:
+    found = accounts.of(asked.counted, asked.charge_at) if needed else []
+    for account in found:
         if account.budget.currency != prices.currency:
             raise OtherCurrency(account.budget, prices.currency)
-    tightest = min(accounts, key=lambda account: account.left_nano, default=None)
+    tightest = min(found, key=lambda account: account.left_nano, default=None)
     if tightest is not None and tightest.left_nano < needed:
         cut = output_within(tightest.left_nano, prices, bound)
         if not bound.is_default or cut < min(LEAST_OUTPUT, bound.output_tokens):
-            raise OverBudget(tightest, opened_at, needed, cut)
+            raise OverBudget(tightest, asked.opened_at, needed, cut)
         needed = nano_of(most_pico(prices, replace(bound, output_tokens=cut)))
-    for account in accounts:
-        if not _is_held(db, account, record_id, needed):
-            raise OverBudget(account, opened_at, needed, -1)
+    for account in found:
+        accounts.hold(account.key, asked.record_id, needed)
     return cut
 
 
-def spend(db: Connection, record_id: str, currency: str, amount_pico: int, now_us: int) -> None:
-    """A record was closed: its holds go, and what it is billed is spent in each of its budgets."""
-    held, spent = take(db, record_id), nano_of(amount_pico)
-    for account in accounts_of(db, record_id) if spent else ():
-        # One that was opened before its budget was made may be in another currency.
-        if account.budget.currency == currency:
-            book(db, account.key, held.pop(account.key, 0), spent)
-            raise_reached(db, account, spent, now_us)
-    for window, nano in held.items():
-        book(db, window, nano, 0)
+class Spent(NamedTuple):
+    """What a closed record is billed."""
+
+    record_id: str
+    counted: Counted
+    charge_at: int
+    currency: str
+    amount_pico: int
 
 
-def _is_held(db: Connection, account: Account, record_id: str, nano: int) -> bool:
-    """Whether it fits was looked at before; that it does is the statement's own condition."""
-    budget_id, starts_at = account.key
-    window = {"budget_id": budget_id, "starts_at": starts_at, "nano": nano}
-    if db.execute(_HOLD, window | {"limit_nano": account.budget.limit_nano}).rowcount != 1:
-        return False
-    db.execute(_NOTE, window | {"record_id": record_id})
-    return True
-
-
-_HOLD = """
-UPDATE budget_window SET held_nano = held_nano + :nano
-WHERE budget_id = :budget_id AND starts_at = :starts_at
-  AND :limit_nano - spent_nano - held_nano >= :nano
-"""
-
-_NOTE = """
-INSERT INTO budget_hold (record_id, budget_id, starts_at, nano)
-VALUES (:record_id, :budget_id, :starts_at, :nano)
-"""
+def spend(db: Connection, closed: Sequence[Spent], now_us: int) -> None:
+    """Records were closed: their holds go, and what each is billed is spent in its budgets."""
+    accounts = Accounts(db)
+    accounts.take_back([one.record_id for one in closed])
+    for one in sorted(closed, key=lambda one: one.charge_at):
+        spent = nano_of(one.amount_pico)
+        for account in accounts.of(one.counted, one.charge_at) if spent else ():
+            # One that was opened before its budget was made may be in another currency.
+            if account.budget.currency == one.currency:
+                raise_reached(db, account, spent, now_us)
+                accounts.spend(account.key, spent)
+    accounts.save()

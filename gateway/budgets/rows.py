@@ -41,7 +41,7 @@ class Budget:
     archived_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Account:
     """A budget in one of its windows: what was spent, and what requests that run hold."""
 
@@ -60,15 +60,13 @@ class Account:
         """What names the window's row."""
         return self.budget.id, self.window.starts_at
 
-
-def accounts_of(db: Connection, record_id: str) -> list[Account]:
-    """Those that a record counts in, in the order of their ids; their windows begin if need be."""
-    found = []
-    for row in db.execute(_OF_RECORD, {"record_id": record_id}).fetchall():
-        account = account_of(row) or begin(db, budget_of(row), zone_named(row[11]), at=row[-1])
-        if account is not None:
-            found.append(account)
-    return found
+    def runs_at(self, at: int) -> bool:
+        """Whether its window has begun by then and not ended, nor its budget."""
+        window, archived_at = self.window, self.budget.archived_at
+        has_ended = window.ends_at is not None and window.ends_at <= at
+        return (
+            window.starts_at <= at and not has_ended and (archived_at is None or archived_at > at)
+        )
 
 
 def begin(db: Connection, budget: Budget, zone: ZoneInfo, at: int) -> Account | None:
@@ -141,19 +139,6 @@ def account_of(row: Sequence[Any]) -> Account | None:
         return None
     return Account(budget_of(row), Window(starts_at, ends_at), spent, held)
 
-
-# A record counts by when it was opened: in the window of its hold, however long it ran.
-_OF_RECORD = f"""
-SELECT {ACCOUNT}, r.charge_at
-FROM usage_record AS r
-JOIN budget AS b ON b.tenant_id = r.tenant_id
-  AND b.scope_id IN (r.tenant_id, r.project_id, r.api_key_id) AND b.model_id IN ('', r.model_id)
-JOIN tenant AS t ON t.id = b.tenant_id
-LEFT JOIN budget_window AS w ON w.budget_id = b.id
-  AND w.starts_at <= r.charge_at AND (w.ends_at IS NULL OR w.ends_at > r.charge_at)
-WHERE r.id = :record_id AND (b.archived_at IS NULL OR b.archived_at > r.charge_at)
-ORDER BY b.id
-"""  # noqa: S608
 
 _BESIDE = """
 SELECT

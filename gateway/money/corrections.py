@@ -17,7 +17,7 @@ from gateway.money.errors import MoneyError
 from gateway.money.periods import is_closed
 from gateway.prices import MAX_TOKENS, TOKEN_CLASSES, Line, TokenPrices, format_pico, lines_of
 from gateway.store import audit
-from gateway.store.records import close, insert_correction
+from gateway.store.records import Closing, close, insert_correction
 from gateway.store.sql import Connection
 from gateway.usage.calendar import HOUR_US
 
@@ -95,7 +95,7 @@ def correct(
     }
     insert_correction(db, values)
     closing = _closing(record, found, delta, now_us) | {"list_amount_pico": _listed(billed)}
-    close(db, closing, billed, _rollup(record, found))
+    close(db, [Closing(closing, billed, _rollup(record, found))])
     told = {"corrects": record_id, "amount": found.amount, "reason": reason.strip()}
     audit.note(db, "record.corrected", "record", found.id, found.tenant_id, **told)
     return found

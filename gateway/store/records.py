@@ -1,33 +1,36 @@
 """The statements behind the ledger. Each function runs inside a transaction of the writer.
 
-Written out in SQL and not through SQLAlchemy: two of them run for every request.
+Written out in SQL and not through SQLAlchemy. Two run for every request: these take many records
+at a time, and what is told once of an hour or of the ledger is written once for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from typing import Any, NamedTuple
 
 from gateway.prices import Line
 from gateway.store.budget_holds import give_back
+from gateway.store.many import of_ids, rows_of
 from gateway.store.sql import Connection, Values
 
-
-def insert_open(db: Connection, values: Values) -> tuple[int, int]:
-    """Enter an open record; the time it's charged to, and how many budgets its tenant has.
-
-    That is when it was opened; or, if that month is closed already, the first moment after it.
-    """
-    charge_at, budgets = db.execute(_OPEN, values).fetchone()
-    return charge_at, budgets
+MAX_INT64 = 2**63 - 1
 
 
-def move(db: Connection, values: Values) -> int | None:
-    """An open record is another model's from now on, at its prices; None if it's closed already.
+def closed_until(db: Connection) -> int:
+    """The end of the last month that is closed; 0 if none is. No record is charged before it."""
+    ends_at: int = db.execute(_CLOSED_UNTIL).fetchone()[0]
+    return ends_at
 
-    Returns how many budgets its tenant has.
-    """
-    moved = db.execute(_MOVE, values).fetchone()
-    return None if moved is None else moved[0]
+
+def insert_open(db: Connection, records: Sequence[Values]) -> None:
+    """Enter open records."""
+    db.executemany(_OPEN, records)
+
+
+def move(db: Connection, values: Values) -> bool:
+    """An open record is another model's from now on, at its prices; False if it was closed."""
+    return db.execute(_MOVE, values).rowcount == 1
 
 
 def insert_correction(db: Connection, values: Values) -> None:
@@ -35,49 +38,97 @@ def insert_correction(db: Connection, values: Values) -> None:
     db.execute(_OPEN_CORRECTION, values)
 
 
-def close(
-    db: Connection, values: Values, billed: Sequence[Line], rollup: Values | None
-) -> int | None:
-    """Close a record with its lines; None, and nothing changed, if it's closed already.
+class Closing(NamedTuple):
+    """How a record is closed: its columns, its lines, and the hour's sums that it is added to.
 
-    `rollup` names the hour's sums that a billed record is added to; None for one that isn't.
-    Returns how many budgets its tenant has.
+    `rollup` is None for one that isn't billed.
     """
-    record_id = values["id"]
-    seq = db.execute(_NEXT_SEQ_OF_OPEN, {"id": record_id}).fetchone()
-    if seq is None:
-        return None
-    # The lines go first, while the record still takes them: the write lock is ours all the while.
-    if billed:
-        db.execute(_ADD_LINES[len(billed)], _line_values(record_id, billed))
-    budgets: int = db.execute(_CLOSE, {**values, "seq": seq[0]}).fetchone()[0]
-    if rollup is not None:
-        _roll_up(db, {**values, **rollup})
-    return budgets
+
+    values: Values
+    billed: Sequence[Line] = ()
+    rollup: Values | None = None
 
 
-def _roll_up(db: Connection, values: dict[str, object]) -> None:
+def close(db: Connection, closings: Sequence[Closing]) -> list[bool]:
+    """Close records with their lines, each once: False, and nothing changed, for one that is
+    closed already.
+    """
+    ids = [str(closing.values["id"]) for closing in closings]
+    still_open = {record_id for (record_id,) in rows_of(db, _OPEN_AMONG, ids)}
+    firsts = [_taken(still_open, record_id) for record_id in ids]
+    closed = [closing for closing, is_first in zip(closings, firsts, strict=True) if is_first]
+    if closed:
+        # The lines go first, while the records still take them: the write lock is ours meanwhile.
+        db.executemany(_ADD_LINE, [line for closing in closed for line in _line_values(closing)])
+        first = next_seq(db, len(closed)) - len(closed) + 1
+        ends = [{**closing.values, "seq": first + n} for n, closing in enumerate(closed)]
+        db.executemany(_CLOSE, ends)
+        for sums in _sums(closed):
+            _roll_up(db, sums)
+    return firsts
+
+
+def _taken(ids: set[str], record_id: str) -> bool:
+    """Whether it was there; it isn't any more."""
+    if record_id not in ids:
+        return False
+    ids.remove(record_id)
+    return True
+
+
+def _sums(closings: Sequence[Closing]) -> Iterator[dict[str, Any]]:
+    """What is added to hours, as few rows as possible: of one hour, all that 64 bits hold."""
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    for closing in closings:
+        if closing.rollup is None:
+            continue
+        one = _added(closing)
+        key = tuple(one[name] for name in _HOUR)
+        sums = found.get(key)
+        if sums is None:
+            found[key] = one
+        elif all(abs(sums[name]) + abs(one[name]) <= MAX_INT64 for name in _SUMMED):
+            for name in _SUMMED:
+                sums[name] += one[name]
+        else:
+            yield found[key]
+            found[key] = one
+    yield from found.values()
+
+
+def _added(closing: Closing) -> dict[str, Any]:
+    """What one record adds. What has no list price in its currency counts at its own."""
+    values: dict[str, Any] = {**closing.values, **(closing.rollup or {})}
+    if values["list_amount_pico"] is None:
+        values["list_amount_pico"] = values["amount_pico"]
+    return {name: values[name] for name in (*_HOUR, *_SUMMED)}
+
+
+def _roll_up(db: Connection, sums: dict[str, Any]) -> None:
     """Add to an hour's sums; what 64 bits don't hold goes into another row, a microsecond later."""
-    while db.execute(_ROLL_UP, values).rowcount == 0:
-        values["hour_at"] += 1  # type: ignore[operator] # it is a time
+    while db.execute(_ROLL_UP, sums).rowcount == 0:
+        sums["hour_at"] += 1
 
 
-def _line_values(record_id: object, billed: Sequence[Line]) -> dict[str, object]:
-    values: dict[str, object] = {"record_id": record_id}
-    for no, line in enumerate(billed, start=1):
-        values[f"sku_id{no}"] = line.sku_id
-        values[f"token_class{no}"] = line.token_class
-        values[f"quantity{no}"] = line.quantity
-        values[f"price_pico{no}"] = line.price_pico
-        values[f"amount_pico{no}"] = line.amount_pico
-        values[f"list_price_pico{no}"] = line.list_price_pico
-        values[f"list_amount_pico{no}"] = line.list_amount_pico
-    return values
+def _line_values(closing: Closing) -> Iterator[dict[str, object]]:
+    record_id = closing.values["id"]
+    for no, line in enumerate(closing.billed, start=1):
+        yield {
+            "record_id": record_id,
+            "line_no": no,
+            "sku_id": line.sku_id,
+            "token_class": line.token_class,
+            "quantity": line.quantity,
+            "price_pico": line.price_pico,
+            "amount_pico": line.amount_pico,
+            "list_price_pico": line.list_price_pico,
+            "list_amount_pico": line.list_amount_pico,
+        }
 
 
-def next_seq(db: Connection) -> int:
-    """The number of the record that is closed now: no gap, and none twice."""
-    seq: int = db.execute(_NEXT_SEQ).fetchone()[0]
+def next_seq(db: Connection, count: int = 1) -> int:
+    """The number of the last of so many records that are closed now: no gap, and none twice."""
+    seq: int = db.execute(_NEXT_SEQ, {"count": count}).fetchone()[0]
     return seq
 
 
@@ -100,10 +151,15 @@ def orphan_of(db: Connection, boot_id: str, spared: Set[str], now_us: int) -> in
     return len(left)
 
 
-# Archived ones, too: what was held in them is given back. Told by a statement that runs anyway.
-_BUDGETS = "(SELECT count(*) FROM budget WHERE budget.tenant_id = usage_record.tenant_id)"
+_HOUR = ("tenant_id", "hour_at", "model_id", "api_key_id", "project_id", "currency")
+_SUMMED = (
+    *("requests", "input_tokens", "cached_input_tokens", "output_tokens"),
+    *("amount_pico", "list_amount_pico"),
+)
 
-_OPEN = f"""
+_CLOSED_UNTIL = "SELECT coalesce(max(ends_at), 0) FROM billing_period WHERE status = 'closed'"
+
+_OPEN = """
 INSERT INTO usage_record
   (id, request_id, tenant_id, api_key_id, project_id, subject, operation, model_id, model_revision,
    streamed, boot_id, config_hash, currency,
@@ -115,13 +171,10 @@ VALUES
    :model_revision, :streamed, :boot_id, :config_hash, :currency,
    :input_price_pico, :cached_input_price_pico, :output_price_pico, :price_version_id,
    :list_input_price_pico, :list_cached_input_price_pico, :list_output_price_pico,
-   :list_price_version_id, :opened_at,
-   (SELECT CASE WHEN max(ends_at) > :opened_at THEN max(ends_at) ELSE :opened_at END
-    FROM billing_period WHERE status = 'closed'), 'open')
-RETURNING charge_at, {_BUDGETS}
-"""  # noqa: S608
+   :list_price_version_id, :opened_at, :charge_at, 'open')
+"""
 
-_MOVE = f"""
+_MOVE = """
 UPDATE usage_record SET
   model_id = :model_id, model_revision = :model_revision, currency = :currency,
   input_price_pico = :input_price_pico, cached_input_price_pico = :cached_input_price_pico,
@@ -131,8 +184,7 @@ UPDATE usage_record SET
   list_output_price_pico = :list_output_price_pico,
   list_price_version_id = :list_price_version_id
 WHERE id = :id AND state = 'open'
-RETURNING {_BUDGETS}
-"""  # noqa: S608
+"""
 
 _COPIED = """
   tenant_id, api_key_id, project_id, subject, operation, model_id, model_revision,
@@ -148,22 +200,18 @@ SELECT :id, :request_id, 'correction', id, :reason, {_COPIED}, :now, :charge_at,
 FROM usage_record WHERE id = :corrects
 """  # noqa: S608 - our own names
 
-_LINE = """
-  (:record_id, {no}, :sku_id{no}, :token_class{no}, :quantity{no}, :price_pico{no},
-   :amount_pico{no}, :list_price_pico{no}, :list_amount_pico{no})"""
+_OPEN_AMONG = of_ids("SELECT id FROM usage_record WHERE state = 'open' AND id IN (:ids)")
 
-# One statement, however many lines there are: at most one a class of tokens.
-_ADD_LINES = {
-    count: """
+_ADD_LINE = """
 INSERT INTO usage_line
   (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico,
    list_price_pico, list_amount_pico)
-VALUES"""
-    + ",".join(_LINE.format(no=no) for no in range(1, count + 1))
-    for count in (1, 2, 3)
-}
+VALUES
+  (:record_id, :line_no, :sku_id, :token_class, :quantity, :price_pico, :amount_pico,
+   :list_price_pico, :list_amount_pico)
+"""
 
-_CLOSE = f"""
+_CLOSE = """
 UPDATE usage_record SET
   state = 'settled', seq = :seq, outcome = :outcome, billable = :billable,
   bill_reason = :bill_reason, ended_at = :ended_at, settled_at = :settled_at,
@@ -173,18 +221,15 @@ UPDATE usage_record SET
   host_id = :host_id, attempts = :attempts, amount_pico = :amount_pico,
   list_amount_pico = :list_amount_pico
 WHERE id = :id AND state = 'open'
-RETURNING {_BUDGETS}
-"""  # noqa: S608
+"""
 
-# What has no list price in its currency counts at its own.
 _ROLL_UP = """
 INSERT INTO usage_rollup
   (tenant_id, hour_at, model_id, api_key_id, project_id, currency,
    requests, input_tokens, cached_input_tokens, output_tokens, amount_pico, list_amount_pico)
 VALUES
   (:tenant_id, :hour_at, :model_id, :api_key_id, :project_id, :currency, :requests, :input_tokens,
-   :cached_input_tokens, :output_tokens, :amount_pico,
-   coalesce(cast(:list_amount_pico AS BIGINT), :amount_pico))
+   :cached_input_tokens, :output_tokens, :amount_pico, :list_amount_pico)
 ON CONFLICT (tenant_id, hour_at, model_id, api_key_id, project_id, currency) DO UPDATE SET
   requests = usage_rollup.requests + excluded.requests,
   input_tokens = usage_rollup.input_tokens + excluded.input_tokens,
@@ -207,9 +252,4 @@ UPDATE usage_record SET
 WHERE id = :id AND state = 'open'
 """
 
-_NEXT_SEQ = "UPDATE ledger_counter SET seq = seq + 1 WHERE id = 1 RETURNING seq"
-_NEXT_SEQ_OF_OPEN = """
-UPDATE ledger_counter SET seq = seq + 1
-WHERE id = 1 AND EXISTS (SELECT 1 FROM usage_record WHERE id = :id AND state = 'open')
-RETURNING seq
-"""
+_NEXT_SEQ = "UPDATE ledger_counter SET seq = seq + :count WHERE id = 1 RETURNING seq"

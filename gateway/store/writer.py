@@ -5,7 +5,8 @@ savepoint, so one that fails takes back its own changes and nobody else's. An aw
 when its result arrives.
 
 Jobs seldom fail, and a savepoint costs as much as a statement, so a batch is tried without them
-first. If a job fails all is rolled back and done again with them: a job may run twice.
+first. If a job fails all is rolled back and done again with them: a job may run twice. Jobs of a
+kind that follow each other are done together, if they can be (`Joint`).
 
 Jobs of one turn of an event loop are handed over together, at its end: waking the thread for each
 would cost more than the job, and the two would fight for the interpreter.
@@ -15,23 +16,44 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gateway.store.address import Database
 from gateway.store.connection import begin, commit, open_for_writing
 from gateway.store.errors import StoreError, StoreUnavailable, as_ours, is_of_the_store
 from gateway.store.sql import Connection
 
+S = TypeVar("S")
 T = TypeVar("T")
 Job = Callable[[Connection], T]
 
 MAX_BATCH = 512
 WARY = 32  # batches after one in which a job failed: the next may, too
+
+
+@dataclass(frozen=True, slots=True)
+class Joint(Generic[S, T]):
+    """A job that is done together with those that follow it in a batch, and have the same `work`.
+
+    `work` takes the subjects of all of them, in order, and has a result for each; one that is an
+    exception is raised to who asked. If it raises, each is done by itself.
+    """
+
+    work: Callable[[Connection, Sequence[S]], Sequence[T]]
+    subject: S
+
+    def __call__(self, db: Connection) -> T:
+        """This one alone."""
+        (result,) = self.work(db, [self.subject])
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +70,7 @@ class _Item:
     def attempt(self, db: Connection) -> None:
         """Run the job in its savepoint. Raises only if the whole transaction is lost."""
         db.execute("SAVEPOINT job")
+        self.error = None
         try:
             self.result = self.job(db)
         except Exception as error:  # whatever it is, it belongs to who asked
@@ -172,8 +195,8 @@ class Writer:
             self._wary -= 1
             return False
         try:
-            for item in batch:
-                item.result = item.job(db)
+            for _, items in groupby(batch, key=_work_of):
+                _run(db, list(items))
         except Exception as error:
             if is_of_the_store(error):
                 raise
@@ -209,6 +232,26 @@ class Writer:
             with suppress(sqlite3.Error, StoreError):
                 self._db.close()
         self._db = None
+
+
+def _work_of(item: _Item) -> object:
+    """What does it together with others; None: it's done by itself."""
+    return item.job.work if isinstance(item.job, Joint) else None
+
+
+def _run(db: Connection, items: list[_Item]) -> None:
+    """Do jobs of one kind: one after the other, or together if they can be."""
+    joint = [item.job for item in items if isinstance(item.job, Joint)]
+    if not joint:
+        for item in items:
+            item.result = item.job(db)
+        return
+    results = joint[0].work(db, [job.subject for job in joint])
+    for item, result in zip(items, results, strict=True):
+        if isinstance(result, Exception):
+            item.error = result
+        else:
+            item.result = result
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

@@ -19,7 +19,7 @@ from gateway.store.backup import Lost, StoreBroken
 from gateway.store.connection import open_for_reading, open_for_writing, transaction
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
-from gateway.store.records import close as close_record, insert_open
+from gateway.store.records import Closing, close as close_record, insert_open
 from tests.gateway.accounts import add_key, add_tenant
 from tests.gateway.records import OPENING
 
@@ -40,7 +40,7 @@ def enter(path: Path, record_id: str, boot_id: str = "boot_1") -> None:
     opening = replace(OPENING, request_id=f"req_{record_id}", terms=Terms.of(PRICES))
     values = opened_values(OpenRecord(record_id, opening, 5, 5), boot_id)
     with closing(open_for_writing(path)) as db, transaction(db):
-        insert_open(db, values)
+        insert_open(db, [values | {"charge_at": 5}])
 
 
 def close(path: Path, record_id: str, amount_pico: int = 0) -> None:
@@ -66,7 +66,7 @@ def close(path: Path, record_id: str, amount_pico: int = 0) -> None:
         "attempts": 1,
     }
     with closing(open_for_writing(path)) as db, transaction(db):
-        assert close_record(db, values, billed, None) is not None
+        assert close_record(db, [Closing(values, billed)]) == [True]
 
 
 def states(path: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,8 +13,9 @@ from gateway.ledger import Ledger
 from gateway.store.address import Database
 from gateway.store.connection import open_for_writing
 from gateway.store.sql import Connection, Cursor
-from gateway.store.writer import Writer
+from gateway.store.writer import Joint, Writer
 from tests.gateway.budgets.spending import (
+    HOLD,
     make,
     opening,
     used,
@@ -52,12 +54,36 @@ class CountingWriter:
             self.counts.append(counting.statements)
 
 
+@dataclass
+class BatchingWriter:
+    """Does so many jobs at a time together, and keeps how many statements that took."""
+
+    db: Connection
+    size: int
+    waiting: list[tuple[Joint[Any, Any], asyncio.Future[Any]]] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    async def run(self, job: Joint[Any, Any]) -> Any:
+        future = asyncio.get_running_loop().create_future()
+        self.waiting.append((job, future))
+        if len(self.waiting) == self.size:
+            counting = Counting(self.db)
+            results = job.work(
+                cast("Connection", counting), [each.subject for each, _ in self.waiting]
+            )
+            for (_, each), result in zip(self.waiting, results, strict=True):
+                each.set_result(result)
+            self.waiting.clear()
+            self.counts.append(counting.statements)
+        return await future
+
+
 @pytest.mark.parametrize(
     ("budgets", "opens", "settles"),
     [
-        (0, 1, 4),  # enter it; its number, its lines, its end, the hour's sums
-        (1, 1 + 3, 4 + 3),  # which apply, held in each, noted; taken back, which apply, booked
-        (3, 1 + 7, 4 + 5),
+        (0, 3, 7),  # months, budgets, itself; is it open, lines, number, end, sums, holds, budgets
+        (1, 3 + 2, 7 + 1),  # noted, held in each; booked in each
+        (3, 3 + 4, 7 + 3),
     ],
 )
 async def test_what_requests_cost_in_statements(
@@ -70,3 +96,16 @@ async def test_what_requests_cost_in_statements(
         ledger = Ledger(cast("Writer", writer), clock, "boot_1")
         await ledger.settle(await ledger.open(opening()), used(5))
     assert writer.counts == [opens, settles]
+
+
+@pytest.mark.parametrize("requests", [2, 16])
+async def test_a_batch_costs_what_one_of_them_costs(
+    path: Database, clock: FakeClock, requests: int
+) -> None:
+    make(path, limit_nano=100 * HOLD)
+    with closing(open_for_writing(path)) as db:
+        writer = BatchingWriter(db, requests)
+        ledger = Ledger(cast("Writer", writer), clock, "boot_1")
+        opened = await asyncio.gather(*(ledger.open(opening()) for _ in range(requests)))
+        await asyncio.gather(*(ledger.settle(one, used(5)) for one in opened))
+    assert writer.counts == [3 + 2, 7 + 1]
