@@ -23,6 +23,7 @@ from gateway.asgi import Call
 from gateway.completions import complete
 from gateway.env import Env
 from gateway.errors import (
+    BadRequest,
     Internal,
     MethodNotAllowed,
     NotFound,
@@ -119,6 +120,8 @@ class V1:
 
     async def _handle(self, env: Env, call: Call) -> None:
         path = call.scope["path"]
+        if call.repeats(b"host"):
+            raise BadRequest("the Host header may be sent only once")
         if env.is_routed is not None and not env.is_routed(call.header(b"host"), path):
             raise no_route(path)
         if env.cors is not None:

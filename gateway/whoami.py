@@ -10,6 +10,7 @@ from gateway.caller import identify
 from gateway.env import Env
 from gateway.identity.api_keys import Key, NoSuchKey, key_of
 from gateway.identity.auth import refused
+from gateway.query import query_of
 from gateway.store.principal import Principal
 from gateway.store.reader import read_in_thread
 
@@ -19,6 +20,7 @@ US = 1_000_000
 async def whoami(env: Env, call: Call) -> None:
     """The caller, as the gateway knows it."""
     principal = await identify(env, call, None)
+    query_of(call, ())
     key = None
     if principal.key_id is not None:
         try:

@@ -26,7 +26,10 @@ from runtime.config.place import Place
 from runtime.config.report import did_you_mean
 from runtime.settings import ConfigError
 
-HEADING = ("ID", "NAME", "KEY", "PROJECT", "SCOPES", "CREATED", "LAST USED", "EXPIRES", "STATUS")
+HEADING = (
+    *("ID", "NAME", "KEY", "PROJECT", "SCOPES", "MODELS", "FROM", "CREATED", "LAST USED"),
+    *("EXPIRES", "STATUS"),
+)
 
 
 def pepper(place: Place) -> bytes:
@@ -191,6 +194,8 @@ def _line(key: rows.Key, now_us: int) -> tuple[str, ...]:
         key.hint,
         key.project or "-",
         " ".join(sorted(key.scopes)),
+        "all" if key.models is None else " ".join(key.models),
+        "anywhere" if key.networks is None else " ".join(key.networks),
         when(key.created_at) or "",
         f"{used} {key.last_used_from}" if key.last_used_from else used,
         when(key.expires_at) or "-",

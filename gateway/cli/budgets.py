@@ -18,6 +18,7 @@ from gateway.cli.accounts import as_json
 from gateway.cli.columns import table
 from gateway.cli.completing import budget_ids, live_keys, model_ids, tenant_names
 from gateway.cli.help import Sentences
+from gateway.cli.named import Names
 from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.identity.tenants import tenant_id_of
@@ -111,10 +112,11 @@ def create_budget(  # noqa: PLR0913 - one argument an option
             alerts=alerts,
         )
         account = rows.create(db, plan, SYSTEM_CLOCK.now_us())
+        names = Names(db)
     if as_json:
         click.echo(json.dumps(view(account)))
     else:
-        click.echo(f"Created budget {account.budget.id}: {told(account)}.")
+        click.echo(f"Created budget {account.budget.id}: {told(account, names)}.")
 
 
 @budgets.command("list")
@@ -128,11 +130,12 @@ def list_budgets(tenant: str | None, archived: bool, places: Places, as_json: bo
         tenant_id = tenant_id_of(db, tenant) if tenant else None
         now_us = SYSTEM_CLOCK.now_us()
         found = rows.listed(db, now_us, tenant_id=tenant_id, archived=archived)
+        names = Names(db)
     if as_json:
         click.echo(json.dumps([view(account) for account in found]))
     else:
         none = f"No budgets yet; add one: bulkhead budgets create {tenant or 'TENANT'} --limit 100"
-        click.echo(table([row(account) for account in found], HEADING, none))
+        click.echo(table([row(account, names) for account in found], HEADING, none))
 
 
 @budgets.command("show")
@@ -144,6 +147,7 @@ def show_budget(budget_id: str, places: Places, as_json: bool) -> None:
     with database(locate(places)) as db:
         account = rows.show(db, budget_id, SYSTEM_CLOCK.now_us())
         raised = rows.raised(db, account)
+        names = Names(db)
     if as_json:
         alerts = [
             {"percent": percent, "raised_at": moment(at), "sent_at": sent and moment(sent)}
@@ -151,7 +155,7 @@ def show_budget(budget_id: str, places: Places, as_json: bool) -> None:
         ]
         click.echo(json.dumps(view(account) | {"raised": alerts}))
         return
-    click.echo(f"{account.budget.id}: {told(account)}.")
+    click.echo(f"{account.budget.id}: {told(account, names)}.")
     for percent, at, sent in raised:
         outcome = f"sent {moment(sent)}" if sent else "not sent"
         click.echo(f"{percent} % were reached {moment(at)}; {outcome}.")
@@ -165,7 +169,8 @@ def set_budget(budget_id: str, limit: int, places: Places) -> None:
     """Change a budget's limit, in force at once. What was spent stays spent."""
     with database(locate(places)) as db, transaction(db):
         account = rows.set_limit(db, budget_id, limit, SYSTEM_CLOCK.now_us())
-    click.echo(f"{account.budget.id}: {told(account)}.")
+        names = Names(db)
+    click.echo(f"{account.budget.id}: {told(account, names)}.")
 
 
 @budgets.command("archive")
@@ -189,11 +194,11 @@ def known_model(places: Places, name: str) -> str:
     return models[name]
 
 
-def told(account: Account) -> str:
+def told(account: Account, names: Names) -> str:
     """A budget in a line."""
     budget = account.budget
     model = f", {budget.model_id}" if budget.model_id else ""
-    of = f"{budget.scope_kind} {budget.scope_id}{model}"
+    of = f"{names.told(budget.scope_kind, budget.scope_id)}{model}"
     spent, held = format_nano(account.spent_nano), format_nano(account.held_nano)
     return (
         f"{format_nano(budget.limit_nano)} {budget.currency} {budget.period}, of {of}; "
@@ -201,12 +206,12 @@ def told(account: Account) -> str:
     )
 
 
-def row(account: Account) -> tuple[str, ...]:
+def row(account: Account, names: Names) -> tuple[str, ...]:
     """A budget in the list."""
     budget = account.budget
     return (
         budget.id,
-        budget.scope_id,
+        names.told(budget.scope_kind, budget.scope_id),
         budget.model_id or "all",
         budget.period,
         f"{format_nano(budget.limit_nano)} {budget.currency}",

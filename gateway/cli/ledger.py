@@ -148,8 +148,8 @@ def verify_ledger(files: tuple[Path, ...], places: Places, as_json: bool) -> Non
             where = " ".join(part for part in (one.tenant_id, one.record_id) if part)
             click.echo(f"{one.kind}: {where + ': ' if where else ''}{one.says}")
         click.echo(
-            f"{counts.records} sealed records of {counts.chains} tenants and "
-            f"{counts.checkpoints} checkpoints: {'none differs' if not found else 'see above'}."
+            f"Sealed records: {counts.records}, of tenants: {counts.chains}; "
+            f"checkpoints: {counts.checkpoints}; {'none differs' if not found else 'see above'}."
         )
     if found:
         raise SystemExit(1)

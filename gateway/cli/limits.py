@@ -16,6 +16,7 @@ from gateway.cli.budgets import known_model
 from gateway.cli.columns import table
 from gateway.cli.completing import live_keys, model_ids, tenant_names
 from gateway.cli.help import Sentences
+from gateway.cli.named import Names
 from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
 from gateway.limits import setting
@@ -72,10 +73,11 @@ def set_limits(  # noqa: PLR0913 - one argument an option
     with database(locate(places)) as db, transaction(db):
         scope = _scope(db, places, tenant, project, key_id, model)
         rule = set_rule(db, scope, rule, SYSTEM_CLOCK.now_us())
+        whose = Names(db).told(scope.kind, scope.id)
     if as_json:
         click.echo(json.dumps(asdict(scope) | asdict(rule)))
     else:
-        click.echo(table([_line((f"{scope.kind} {scope.id}", scope.model, rule, "set"))], HEADING))
+        click.echo(table([_line((whose, scope.model, rule, "set"))], HEADING))
 
 
 @limits.command("show")
@@ -86,10 +88,11 @@ def show_limits(tenant: str, places: Places, as_json: bool) -> None:
     """What holds for TENANT, its projects and its keys: set here, or by the configuration."""
     with database(locate(places)) as db:
         found = setting.listed(db, tenant)
+        names = Names(db)
     if as_json:
         click.echo(json.dumps([asdict(scope) | asdict(rule) for scope, rule in found]))
         return
-    rows = [(f"{scope.kind} {scope.id}", scope.model, rule, "set") for scope, rule in found]
+    rows = [(names.told(scope.kind, scope.id), scope.model, rule, "set") for scope, rule in found]
     rows += _configured(rules_of(peek(places).file), tenant)
     none = f"No limits; set one: bulkhead limits set {tenant} --rpm 600"
     click.echo(table([_line(row) for row in rows], HEADING, none))
@@ -110,7 +113,8 @@ def clear_limits(
         scope = _scope(db, places, tenant, project, key_id, model)
         if not clear_rule(db, scope):
             raise setting.LimitError("Nothing was set there.")
-    click.echo(f"Cleared the limits of {scope.kind} {scope.id}.")
+        whose = Names(db).told(scope.kind, scope.id)
+    click.echo(f"Cleared the limits of {whose}.")
 
 
 def _scope(

@@ -193,3 +193,20 @@ async def test_who_the_caller_is(tmp_path: Path) -> None:
         assert secret not in answer.text
         refused = await gate.http.get("/v1/whoami", headers={"authorization": "Bearer x"})
         assert refused.status_code == 401
+
+
+async def test_who_the_caller_is_takes_no_parameters(tmp_path: Path) -> None:
+    async with gateway(tmp_path, stream_ok) as gate:
+        answer = await gate.http.get("/v1/whoami?verbose=1")
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "verbose")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/nothing"])
+async def test_a_request_for_two_hosts_is_refused(tmp_path: Path, path: str) -> None:
+    """Whoever stands before us may have gone by the other one."""
+    async with gateway(tmp_path, stream_ok) as gate:
+        reader, writer = await asyncio.open_unix_connection(str(gate.socket))
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: a.example\r\nhost: b.example\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        assert head.startswith(b"HTTP/1.1 400 ")

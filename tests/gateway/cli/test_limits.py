@@ -83,3 +83,17 @@ def test_what_is_no_limit_is_refused(words: str, code: int, reason: str) -> None
     done = run(f"limits {words}")
     assert reason in done.output + str(done.exception), done.output
     assert done.exit_code == code
+
+
+def test_a_list_tells_names() -> None:
+    """Of whom a limit and a budget is; a key's id beside its name, which others may have too."""
+    assert run("projects create acme web").exit_code == 0
+    key = json.loads(run("keys create acme --name robot --json").stdout)["id"]
+    for whose in ("", " --project web", f" --key {key}"):
+        assert run(f"limits set acme --rpm 7{whose}").exit_code == 0
+        assert run(f"budgets create acme --limit 3{whose}").exit_code == 0
+    for listed in (run("limits show acme").stdout, run("budgets list acme").stdout):
+        assert "tenant acme " in listed
+        assert "project web " in listed
+        assert f"key robot ({key})" in listed
+    assert f"of key robot ({key})" in run(f"limits clear acme --key {key}").stdout

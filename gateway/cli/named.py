@@ -1,0 +1,23 @@
+"""Whose a limit or a budget is, for people: by name, where the store has ids."""
+
+from __future__ import annotations
+
+from gateway.store.sql import Connection
+
+NAMES = """
+SELECT 'tenant', id, name FROM tenant
+UNION ALL SELECT 'project', id, name FROM project
+UNION ALL SELECT 'key', id, name FROM api_key
+"""
+
+
+class Names:
+    """The names of all tenants, projects and keys."""
+
+    def __init__(self, db: Connection) -> None:
+        self._names = {(kind, id): name for kind, id, name in db.execute(NAMES, {})}
+
+    def told(self, kind: str, id: str) -> str:
+        """Such as `tenant acme`; a key with its id, since several may have one name."""
+        name = self._names.get((kind, id), id)
+        return f"key {name} ({id})" if kind == "key" and name != id else f"{kind} {name}"
