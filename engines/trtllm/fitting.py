@@ -97,7 +97,7 @@ def _kv_faults(phase: Phase, found: Checkpoint, version: Version | None) -> Faul
     wanted, own, key = phase.kv_dtype, found.own_kv, phase.key("kv_dtype")
     if not own and wanted == "auto":
         yield phase.path_key, f"a cache in {found.kv!r} isn't known; known: FP8, NVFP4"
-    elif wanted == "bf16" and own != "bf16":
+    elif wanted == "bf16" and own not in ("bf16", "fp8"):  # of fp8: see `bf16_view`
         told = (
             f"the checkpoint says {found.kv}, which can't be taken back: build one with --kv bf16"
         )

@@ -7,16 +7,14 @@ A recording of a release, made on a machine with a GPU, wins where there is one.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from engines.trtllm import schema
+from engines.trtllm import schema, versions
 
 HERE = resources.files("engines.trtllm")
-NEWER = (1, 3)  # the release that the list tells apart from those before
 TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (float, int),
@@ -75,10 +73,15 @@ def recorded(version: str) -> dict[str, Any] | None:
 @cache
 def known(version: str) -> Mapping[str, str]:
     """The keys of a release by path, and the type of each, as far as the list goes."""
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    foreign = "-1.3" if numbers >= NEWER else "1.3-"
-    rows = [line.split() for line in (HERE / "serve_keys.txt").read_text("utf-8").splitlines()]
-    return {row[0]: row[1] for row in rows if row and row[0] != "#" and foreign not in row[2:]}
+    lines = (HERE / "serve_keys.txt").read_text("utf-8").splitlines()
+    rows = [line.split() for line in lines if line and not line.startswith("#")]
+    return {row[0]: row[1] for row in rows if all(_is_in(version, bound) for bound in row[2:])}
+
+
+def _is_in(version: str, bound: str) -> bool:
+    """Whether a release is one of `>=1.3.0rc22`, or of `<1.3.0rc0`."""
+    given, other = versions.parsed(version), versions.parsed(bound.lstrip("<>="))
+    return given >= other if bound.startswith(">=") else given < other
 
 
 def _by_list(

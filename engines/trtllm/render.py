@@ -17,7 +17,7 @@ GUARD = {
 }
 HOOK = "engines.trtllm.hook.GuardHook"
 BACKENDS = {"nixl": "NIXL", "ucx": "UCX", "mpi": "MPI", "mooncake": "MOONCAKE"}
-# `auto` for bf16: what a checkpoint says of FP8 can only be taken out of it (`checkpoint`).
+# `auto` for bf16: what a checkpoint says of FP8 can only be taken out of it (`bf16_view`).
 DTYPES = {"auto": "auto", "bf16": "auto", "fp8": "fp8", "nvfp4": "nvfp4"}
 NUM_EVENTS = 65536  # that wait for a front which asks every few seconds
 WHAT = {

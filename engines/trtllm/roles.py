@@ -1,6 +1,7 @@
 """The servers of a model: one kind that does all, or those of prompts and those of answers.
 
-What a phase leaves out is as the model says.
+What a phase leaves out is as the model says. Of settings that were checked: `phases` is for those
+that may be wrong.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ MODULES = {
     **{
         name: name
         for name in (
-            *("init", "check", "secret", "deployments", "build", "backend", "projects"),
+            *("init", "check", "secret", "deployments", "build", "trt", "backend", "projects"),
             *("models", "prices", "usage", "budgets", "limits", "ledger", "audit"),
             *("whoami", "hosts", "kv", "fault", "tail", "doctor"),
             *("backup", "restore", "migrate", "triggers", "completion"),

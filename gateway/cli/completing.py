@@ -12,6 +12,7 @@ from dataclasses import fields
 import click
 from click.shell_completion import CompletionItem
 
+from engines.trtllm.settings import ENGINE
 from gateway.cli.options import EXIT_CODES, Places, locate
 from gateway.identity import projects, tenants
 from gateway.store.address import Database
@@ -87,6 +88,12 @@ def model_ids(context: click.Context) -> Found:
 def host_model_ids(context: click.Context) -> Found:
     """Those of them that have hosts of ours: not those of attached servers."""
     return [(model.id, model.engine) for model in _configured(context) if not model.is_attached]
+
+
+@completer
+def trt_model_ids(context: click.Context) -> Found:
+    """Those that TensorRT-LLM serves."""
+    return [(model.id, model.path) for model in _configured(context) if model.engine == ENGINE]
 
 
 @completer

@@ -9,7 +9,7 @@ import click
 SECTIONS = {
     "Serve": ("dev", "serve", "gateway", "node"),
     "Configure": ("init", "check", "secret", "deploy", "rollback", "deployments"),
-    "Weights": ("build", "eval"),
+    "Weights": ("build", "eval", "trt"),
     "Tenants and billing": (
         *("tenants", "projects", "keys", "prices", "budgets", "limits"),
         *("ledger", "audit", "usage", "models"),

@@ -31,7 +31,8 @@ def test_a_key_that_it_doesn_t_know_is_told_with_its_path(
 
 def test_releases_differ() -> None:
     hook = {"post_processor_hook": "a.b"}
-    assert manifest.has("1.3.0rc0", "post_processor_hook")
+    assert manifest.has("1.3.0rc22", "post_processor_hook")
+    assert not manifest.has("1.3.0rc21", "post_processor_hook")
     assert list(manifest.faults("1.4.0rc1", hook)) == []
     gone = {"kv_cache_config": {"onboard_blocks": True}}
     assert list(manifest.faults("1.2.1", gone)) == []

@@ -1,0 +1,104 @@
+"""`bulkhead trt`: models that TensorRT-LLM serves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from engines.trtllm.closure import NoModule
+from engines.trtllm.commands import Served
+from engines.trtllm.render import Unrenderable
+from engines.trtllm.rendered import Rendered, rendered, write
+from engines.trtllm.roles import roles
+from engines.trtllm.settings import ENGINE
+from gateway.cli.accounts import as_json
+from gateway.cli.completing import trt_model_ids
+from gateway.cli.help import Sentences
+from gateway.cli.options import Declined, Places, peek, places
+from runtime.config.models import ModelSettings
+from runtime.settings import Settings
+
+GPUS = 8  # of a machine
+
+
+@click.group(cls=Sentences)
+def trt() -> None:
+    """Models that TensorRT-LLM serves."""
+
+
+@trt.command()
+@click.argument("model", shell_complete=trt_model_ids)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for all of it: YAML, command lines, the guard's modules. Else one is printed.",
+)
+@click.option(
+    "--role",
+    type=click.Choice(["context", "generation", "front"]),
+    help="Which YAML to print, where prompts are computed apart from answers.",
+)
+@click.option(
+    "--gpus-per-machine",
+    type=click.IntRange(1),
+    default=GPUS,
+    show_default=True,
+    help="A server that needs more of them spans machines.",
+)
+@places
+@as_json
+def render(
+    model: str,
+    out: Path | None,
+    role: str | None,
+    gpus_per_machine: int,
+    places: Places,
+    as_json: bool,
+) -> None:
+    """Write what TensorRT-LLM needs to serve MODEL.
+
+    The same settings give the same bytes. Nothing secret is in them.
+    """
+    served = served_of(peek(places), model)
+    if not all(one.path for one in roles(served.path, served.trt)):
+        raise Declined(f"{model}: its `path` isn't set: which checkpoint is served?")
+    folder = out.absolute() if out else Path("/etc/bulkhead/trt") / served.id.replace("/", "_")
+    try:
+        found = rendered(served, str(folder), gpus_per_machine)
+        if out:
+            write(found, out)
+    except (Unrenderable, NoModule, OSError) as fault:
+        raise Declined(f"{model}: {fault}") from None
+    if out is None:
+        click.echo(found.files[chosen(found, role)], nl=False)
+    elif as_json:
+        click.echo(json.dumps({"folder": str(folder), "files": sorted(found.files)}))
+    else:
+        click.echo(f"{folder}: {', '.join(sorted({name.split('/')[0] for name in found.files}))}")
+
+
+def served_of(settings: Settings, name: str) -> Served:
+    """The model of a name. Raises UsageError if TensorRT-LLM doesn't serve it."""
+    ours = [one for one in settings.file.models if one.engine == ENGINE]
+    for one in ours:
+        if name in (one.id, *one.aliases):
+            return Served(one.id, path_of(one), one.urls, one.trt)
+    known = ", ".join(one.id for one in ours) or "none"
+    raise click.UsageError(f"{name!r} is no model of engine {ENGINE!r}; there are: {known}")
+
+
+def path_of(model: ModelSettings) -> str:
+    """The checkpoint's folder. It need not be on this machine."""
+    return str(Path(model.path).absolute()) if model.path else ""
+
+
+def chosen(found: Rendered, role: str | None) -> str:
+    """The name of the YAML to print. Raises UsageError if that isn't clear."""
+    yamls = sorted(name for name in found.files if name.endswith(".yaml") and "/" not in name)
+    name = f"{role}.yaml" if role else yamls[0]
+    if name not in yamls or (role is None and len(yamls) > 1):
+        there = ", ".join(one.removesuffix(".yaml") for one in yamls)
+        raise click.UsageError(f"say with --role which to print, or --out; there are: {there}")
+    return name

@@ -1,0 +1,80 @@
+"""`bulkhead trt render`: what a configured model's servers are told, printed or written out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from gateway.cli.commands import main
+
+APART = """
+[models.trt.context]
+urls = ["10.0.0.5:8001"]
+[models.trt.generation]
+urls = ["10.0.0.6:8002", "10.0.0.7:8002"]
+"""
+
+
+def run(folder: Path, text: str, *words: str) -> tuple[int, str, str]:
+    (folder / "bulkhead.toml").write_text(
+        '[[models]]\nid = "llama"\naliases = ["@cf/meta/llama"]\nengine = "tensorrt-llm"\n'
+        'path = "/models/llama"\napi_key_secret = "KEY"\n[models.trt]\nguard = false\n' + text
+    )
+    asked = ["trt", "render", "--config", str(folder / "bulkhead.toml")]
+    done = CliRunner().invoke(main, [*asked, "--state", str(folder / "state"), *words])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_only_yaml_is_printed(tmp_path: Path) -> None:
+    for name in ("llama", "@cf/meta/llama"):
+        code, out, err = run(tmp_path, 'kv_dtype = "fp8"\n', name)
+        assert (code, err) == (0, "")
+        assert yaml.safe_load(out)["kv_cache_config"]["dtype"] == "fp8"
+
+
+def test_of_several_one_is_named(tmp_path: Path) -> None:
+    code, _, err = run(tmp_path, APART, "llama")
+    assert code == 2
+    assert "context, front, generation" in err
+    for role, key in (("front", "context_servers"), ("context", "cache_transceiver_config")):
+        code, out, err = run(tmp_path, APART, "llama", "--role", role)
+        assert code == 0, err
+        assert key in yaml.safe_load(out)
+    assert run(tmp_path, "", "llama", "--role", "front")[0] == 2
+
+
+def test_a_folder_gets_all_of_it_byte_for_byte_the_same_each_time(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, said, err = run(tmp_path, APART, "llama", "--out", str(out), "--json")
+    assert code == 0, err
+    files = json.loads(said)["files"]
+    assert files == ["command.txt", "context.yaml", "front.yaml", "generation.yaml"]
+    before = {name: (out / name).read_bytes() for name in files}
+    assert run(tmp_path, APART, "llama", "--out", str(out))[0] == 0
+    assert {name: (out / name).read_bytes() for name in files} == before
+    assert b"KEY" not in b"".join(before.values())
+
+
+@pytest.mark.parametrize("name", ["mistral", "llama "])
+def test_a_model_that_isn_t_its_own_is_refused(tmp_path: Path, name: str) -> None:
+    code, _, err = run(tmp_path, "", name)
+    assert code == 2
+    assert "there are: llama" in err
+
+
+def test_a_fault_of_the_configuration_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    code, _, err = run(tmp_path, "tokens_per_block = 3\n", "llama", "--out", str(tmp_path / "out"))
+    assert code == 3
+    assert "tokens_per_block" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_can_t_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, _, err = run(tmp_path, "", "llama", "--out", str(tmp_path / "file" / "out"))
+    assert code == 1
+    assert "llama" in err
