@@ -1,0 +1,173 @@
+"""The check of the block table that attention reads, right behind the copy that fills it.
+
+A connector isn't shown that table. TensorRT-LLM fills it in `TrtllmAttentionMetadata.prepare`,
+after a connector's `start_load_kv`; so that method is wrapped, and the check is queued on the
+stream behind the copy and before the forward pass. What it found is read when the pass has been
+queued, before any of its tokens is handed on. Where the method or what it fills isn't as we know
+it, there is no such check, and `reach` says so; the ledger works without.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engines.trtllm import table_check
+from engines.trtllm.tables import Tables, Told
+
+log = logging.getLogger("bulkhead.guard")
+
+METADATA_MODULE = "tensorrt_llm._torch.attention_backend.trtllm"
+METADATA_CLASS = "TrtllmAttentionMetadata"
+
+Fault = tuple[int, int]  # a request, and the block that its table should have named
+
+
+class DeviceTable:
+    """One a rank. `start` and `faults` once a step, around what fills the table."""
+
+    def __init__(self) -> None:
+        self.num_checked = 0  # blocks
+        self.is_off = ""  # why, where there is no check
+        self._tables = Tables()
+        self._pending: _Check | None = None
+        self._stride = 0
+        self._kv_step = 0
+        self._is_understood = False
+
+    def pool_is(self, pool: Tensor) -> None:
+        """The pool that was registered: [blocks, layers, 1 or 2, ...]."""
+        if pool.dim() != 4 or pool.shape[2] not in (1, 2):
+            self.turn_off(f"the pool's shape is {tuple(pool.shape)}")
+            return
+        self._stride = pool.shape[1] * pool.shape[2]
+        self._kv_step = pool.shape[2] - 1
+
+    def turn_off(self, why: str) -> None:
+        """Says it once."""
+        if not self.is_off:
+            self.is_off = why
+            log.warning("bulkhead guard: the device's block table isn't checked: %s", why)
+
+    def start(self, step: Told) -> None:
+        """What the rows of the coming pass should read."""
+        self._tables.told(step)
+        self._pending = None
+
+    def filled(self, table: Tensor, requests: Sequence[int]) -> None:
+        """[pools, rows, 2, columns], just filled for these requests: the check is queued."""
+        if self.is_off or not self._stride:
+            return
+        expected, counts = self._tables.of(requests)
+        if not counts.any() or (table.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return
+        if expected.shape[1] > table.shape[3] or len(requests) > table.shape[1]:
+            self.turn_off(f"a table of the shape {tuple(table.shape)} is too small")
+            return
+        self._pending = _Check(table, expected, counts, (self._stride, self._kv_step))
+        self._pending.requests = list(requests)
+
+    def faults(self) -> list[Fault]:
+        """Of the last table, once its check has run."""
+        check, self._pending = self._pending, None
+        if check is None:
+            return []
+        wrong = check.wrong_rows()
+        if not self._is_understood and not self._understands(check, wrong):
+            return []
+        self.num_checked += int(check.counts.sum())
+        return [
+            (check.requests[row], int(check.expected[row, column])) for row, column in wrong.items()
+        ]
+
+    def _understands(self, check: _Check, wrong: dict[int, int]) -> bool:
+        """Whether the table is laid out as we read it: known by the first block that is right.
+
+        Block 0 is at offset 0 in any layout, and so tells nothing.
+        """
+        for row, count in enumerate(check.counts.tolist()):
+            right = check.expected[row, : wrong.get(row, count)]
+            if right.any():
+                self._is_understood = True
+                return True
+        if wrong:
+            self.turn_off("its entries aren't laid out as we know them")
+        return False
+
+
+class _Check:
+    """Of one table, under way."""
+
+    def __init__(self, table: Tensor, expected: Any, counts: Any, layout: tuple[int, int]) -> None:
+        self.requests: list[int] = []
+        self.expected, self.counts = expected, counts
+        first_faults = _kernel() if table.is_cuda else table_check.first_faults
+        blocks, lengths = _moved(expected, table.device), _moved(counts, table.device)
+        first = first_faults(table, blocks, lengths, *layout)
+        self._event: Any = None
+        if not table.is_cuda:
+            self._first = first
+            return
+        self._first = torch.empty(first.shape, dtype=first.dtype, pin_memory=True)
+        self._first.copy_(first, non_blocking=True)
+        self._event = torch.cuda.current_stream(table.device).record_event()
+
+    def wrong_rows(self) -> dict[int, int]:
+        """Row to its first faulty column. Waits for the check, not for the pass behind it."""
+        if self._event is not None:
+            self._event.synchronize()
+        first: list[int] = self._first.tolist()
+        return {row: column for row, column in enumerate(first) if column != table_check.FINE}
+
+
+def _moved(array: Any, device: torch.device) -> Tensor:
+    """From memory that nobody writes to again, so that no copy can be overtaken."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _kernel() -> Callable[..., Tensor]:
+    try:
+        from engines.trtllm.table_check_triton import first_faults
+    except ImportError:
+        return table_check.first_faults
+    return first_faults
+
+
+def reach(filled: Callable[[Any], None]) -> str:
+    """Has `filled(metadata)` called whenever attention's metadata is prepared.
+
+    Returns why not, where the version isn't as we know it; "" where it is.
+    """
+    try:
+        metadata = getattr(importlib.import_module(METADATA_MODULE), METADATA_CLASS)
+        prepare = metadata.prepare
+    except (ImportError, AttributeError) as error:
+        return f"this version has no {METADATA_CLASS}.prepare ({type(error).__name__})"
+
+    @functools.wraps(prepare)
+    def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = prepare(self, *args, **kwargs)
+        filled(self)
+        return result
+
+    metadata.prepare = prepared
+    return ""
+
+
+def table_in(metadata: Any) -> tuple[Tensor, list[int]] | None:
+    """The table that was prepared and its rows' requests; None where there are none."""
+    table = getattr(metadata, "kv_cache_block_offsets", None)
+    requests = getattr(metadata, "request_ids", None)
+    if not isinstance(table, Tensor) or table.dim() != 4 or table.shape[2] != 2 or not requests:
+        return None
+    return table, [int(request) for request in requests]
