@@ -35,10 +35,11 @@ SETTINGS = {
     "kv_cache_config.host_cache_size": "trt.host_cache_bytes",
     "kv_cache_config.use_kv_cache_manager_v2": "trt.kv_manager",
 }
-# Keys that no server of several tenants may have, and why.
-NEVER = {
-    "skip_tokenizer_init": "prompts reach it as text",
-    "max_beam_width": "a request has one answer here, and beams share blocks between answers",
+# What each may say at most, whoever watches, and why.
+NEVER: dict[str, tuple[object, str]] = {
+    "skip_tokenizer_init": (False, "prompts reach it as text"),
+    "max_beam_width": (1, "a request has one answer here, and beams share blocks between answers"),
+    "backend": ("pytorch", "no other has what is rendered here"),
 }
 # With the guard: what each key may say (None: nothing), and what goes unseen beside it.
 UNSEEN: dict[str, tuple[object, str]] = {
@@ -69,13 +70,11 @@ def faults(trt: Found, cache: str | None) -> Faults:
     if trt.extra is None:
         return
     found = dict(_leaves(trt.extra))
-    for key in found:
+    for key, value in found.items():
         if key in SETTINGS:
             yield f"trt.extra.{key}", SAID.format(SETTINGS[key])
-        elif key in NEVER:
-            yield f"trt.extra.{key}", f"{NEVER[key]}; leave it out"
-    if found.get("backend", "pytorch") != "pytorch":
-        yield "trt.extra.backend", 'only "pytorch" has what is rendered here; leave it out'
+        elif key in NEVER and not _is(value, NEVER[key][0]):
+            yield f"trt.extra.{key}", f"{NEVER[key][1]}; leave it out"
     if trt.cuda_graphs is False and "cuda_graph_config" in trt.extra:
         yield "trt.extra.cuda_graph_config", SAID.format("trt.cuda_graphs")
     yield from _shape_faults(trt.extra)

@@ -81,3 +81,49 @@ def test_a_card_that_broke_since_its_deploy_counts_as_none_and_is_logged(tmp_pat
     (line,) = log
     assert line["event"] == "card_not_read"
     assert "m.card: c.toml: context_length" in line["fault"]
+
+
+TRT = 'engine = "tensorrt-llm"\n'
+UNGUARDED = "[models.trt]\nguard = false\n"
+GUARDED = '[models.trt]\nguard_url = "http://gpu:9000"\n'
+
+
+def checkpoint(folder: Path, **quantization: object) -> Path:
+    folder.mkdir()
+    sizes = {"model_type": "mixtral", "num_attention_heads": 8, "max_position_embeddings": 8192}
+    (folder / "config.json").write_text(json.dumps(sizes))
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": quantization}))
+    return folder
+
+
+def test_what_tensorrt_llm_serves_is_told_by_its_checkpoint_and_its_settings(
+    tmp_path: Path,
+) -> None:
+    folder = checkpoint(tmp_path / "fp8", quant_algo="FP8", kv_cache_quant_algo="FP8")
+    found = facts(tmp_path, f'{TRT}path = "{folder}"\n{GUARDED}')
+    assert (found.context_length, found.max_output_tokens) == (8192, 8192)
+    assert (found.engine.quantization, found.engine.kv_dtype) == ("FP8", "fp8_e4m3")
+    assert (found.engine.backend, found.engine.integrity) == ("tensorrt-llm", "guard")
+    short = facts(
+        tmp_path, f'{TRT}path = "{folder}"\n[models.trt]\nguard = false\nmax_seq_len = 64\n'
+    )
+    assert (short.context_length, short.engine.integrity) == (64, "off")
+
+
+def test_what_answers_are_computed_with_is_what_is_told_of_two_checkpoints(tmp_path: Path) -> None:
+    first = checkpoint(tmp_path / "first", quant_algo="FP8", kv_cache_quant_algo="FP8")
+    second = checkpoint(tmp_path / "second", quant_algo=None, kv_cache_quant_algo="FP8")
+    found = facts(
+        tmp_path,
+        f'{TRT}path = "{first}"\n{UNGUARDED}[models.trt.context]\nurls = ["a:1"]\n'
+        f'[models.trt.generation]\nurls = ["b:1"]\npath = "{second}"\n',
+    )
+    assert (found.engine.quantization, found.engine.kv_dtype) == ("", "fp8_e4m3")
+
+
+def test_of_a_checkpoint_elsewhere_only_what_was_set_is_told(tmp_path: Path) -> None:
+    found = facts(tmp_path, f'{TRT}path = "/elsewhere"\n{GUARDED}kv_dtype = "fp8"\n')
+    assert (found.context_length, found.engine.quantization) == (None, "")
+    assert found.engine.kv_dtype == "fp8_e4m3"
+    said = facts(tmp_path, f"{TRT}{GUARDED}max_seq_len = 4096\n")
+    assert (said.context_length, said.engine.kv_dtype) == (4096, "")
