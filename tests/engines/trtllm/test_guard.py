@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -18,12 +19,13 @@ import pytest
 from engines.trtllm import inside, salts
 from tests.engines.trtllm.stub_tensorrt_llm import GENERATIONS, write_stub
 
-SCRIPT = Path(__file__).with_name("inside.py")
+PLAYERS = Path(__file__).with_name("inside")
 SCENES = [
     line.removeprefix("def scene_").partition("(")[0]
-    for line in SCRIPT.read_text().splitlines()
+    for line in (PLAYERS / "scenes.py").read_text().splitlines()
     if line.startswith("def scene_")
 ]
+MODULE = "tests.engines.trtllm.inside.scenes"
 NEWEST = (3, 10)  # the oldest Python that TensorRT-LLM runs on is the newest that we may assume
 
 
@@ -62,10 +64,13 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     write_files(folder / "python")
     write_stub(folder / "stub", request.param)
     (folder / "scenes").mkdir()
-    places = [folder / "python", folder / "stub", sysconfig.get_path("purelib")]
+    players = folder / "players" / "tests" / "engines" / "trtllm" / "inside"
+    shutil.copytree(PLAYERS, players, ignore=shutil.ignore_patterns("__pycache__"))
+    ours = (folder / name for name in ("python", "stub", "players"))
+    places = [*ours, sysconfig.get_path("purelib")]
     result = subprocess.run(
         # Without `site`, no path file of an editable installation brings the rest of ours along.
-        [sys.executable, "-S", "-P", SCRIPT, folder / "scenes", *SCENES],
+        [sys.executable, "-S", "-P", "-m", MODULE, folder / "scenes", *SCENES],
         env={"PYTHONPATH": ":".join(map(str, places)), "PATH": ""},
         capture_output=True,
         text=True,
