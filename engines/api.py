@@ -183,6 +183,14 @@ class Decoder(Protocol):
         ...
 
 
+class PromptEncoder(Protocol):
+    """Plain prompts to ids, as a model's own server would; texts are trusted with nothing."""
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Raises RequestRefused for what isn't Unicode."""
+        ...
+
+
 class Tokenizer(Protocol):
     """Text to ids and back. Control tokens written in user text are encoded as plain text."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from engines.api import Engine, EngineFacts, EngineSpec, FaultKind
+from engines.api import Engine, EngineFacts, EngineSpec, FaultKind, PromptEncoder
 
 Tell = Callable[[str, int, int], None]  # a stage, how much of it is done, and of how much
 FACTORIES = {
@@ -40,6 +40,7 @@ FAULT_KINDS = {
 EVALUATORS = {
     "embedded": "engines.embedded.evaluation.evaluate:evaluate",
 }
+PROMPT_ENCODER = "engines.prompt_ids:load"
 
 
 def load(name: str) -> Callable[[EngineSpec], Engine]:
@@ -90,6 +91,15 @@ def evaluator(name: str) -> Callable[[Mapping[str, Any], Tell], dict[str, Any]]:
     """
     found: Callable[[Mapping[str, Any], Tell], dict[str, Any]] = _named(EVALUATORS[name])
     return found
+
+
+def prompt_encoder(folder: str) -> PromptEncoder:
+    """What makes token ids of plain prompts, for a folder with a `tokenizer.json`.
+
+    Blocks every thread for a part of a second. Raises EngineError.
+    """
+    load: Callable[[str], PromptEncoder] = _named(PROMPT_ENCODER)
+    return load(folder)
 
 
 def _named(text: str) -> Any:

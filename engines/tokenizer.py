@@ -22,6 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer, decoders
 
 from engines.api import EngineError, Message, RequestRefused
+from engines.prompt_ids import PromptIds, name_of, read_folder
 
 
 class FolderTokenizer:
@@ -29,37 +30,22 @@ class FolderTokenizer:
 
     def __init__(self, folder: Path) -> None:
         self._plain, settings = _read(folder)
-        self._plain.encode_special_tokens = True  # names of control tokens are text like any other
-        self._plain.no_truncation()
-        self._plain.no_padding()
+        self._prompts = PromptIds(self._plain, settings)
         added = self._plain.get_added_tokens_decoder()
         self._special = {token.content: id for id, token in added.items() if token.special}
         self.longest_token_chars = max(map(len, self._plain.get_vocab()))
-        self._names = {name: str(settings.get(f"{name}_token") or "") for name in ("bos", "eos")}
+        self._names = {name: name_of(settings.get(f"{name}_token")) for name in ("bos", "eos")}
         self._template = _compile(settings.get("chat_template"))
         self._disguise = _Disguise(list(self._special))
         self._bytes_of = _TokenBytes(self._plain, frozenset(self._special.values()))
-        self._opening = self._found_opening()
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`, all of it plain: no control token is recognised, none is added.
-
-        Raises RequestRefused for text that isn't Unicode (a lone surrogate).
-        """
-        try:
-            # as a batch of one: unlike `encode`, that lets other threads run meanwhile
-            (encoding,) = self._plain.encode_batch([text], add_special_tokens=False)
-        except (UnicodeEncodeError, TypeError) as error:
-            raise RequestRefused("the text holds a lone surrogate: it isn't Unicode") from error
-        ids: list[int] = encoding.ids
-        return ids
+        """Ids of `text`, all of it plain. Raises RequestRefused; see `PromptIds`."""
+        return self._prompts.encode(text)
 
     def encode_prompt(self, text: str) -> list[int]:
-        """Ids of a plain prompt, after the control tokens that the folder puts before any text.
-
-        Llama 3 has one. A chat's template writes it itself. Raises RequestRefused as `encode` does.
-        """
-        return self._opening + self.encode(text)
+        """Ids of a plain prompt. Raises RequestRefused; see `PromptIds`."""
+        return self._prompts.encode_prompt(text)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Ids of the rendered chat, ending with the opening of the assistant's turn.
@@ -77,15 +63,6 @@ class FolderTokenizer:
     def decoder(self) -> TextDecoder:
         """A fresh incremental decoder for one request."""
         return TextDecoder(self._bytes_of)
-
-    def _found_opening(self) -> list[int]:
-        """What the tokenizer's own post-processor puts before a text; not what it puts after."""
-        text = self.encode("a")
-        whole: list[int] = self._plain.encode("a", add_special_tokens=True).ids
-        for start in range(len(whole) - len(text) + 1):
-            if whole[start : start + len(text)] == text:
-                return whole[:start]
-        return []
 
     def _render(self, messages: Sequence[Message]) -> str:
         if self._template is None:
@@ -180,17 +157,13 @@ _BYTE_OF_CHAR = _byte_alphabet()
 
 
 def _read(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer, settings = read_folder(folder)
     try:
-        tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
-        settings: dict[str, Any] = json.loads((folder / "tokenizer_config.json").read_bytes())
         settings["chat_template"] = _template_of(folder, settings)
-    except Exception as error:  # tokenizers raises bare Exception for a file it can't parse
-        raise EngineError(f"{folder} holds no usable tokenizer: {error}") from error
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise EngineError(f"{folder} holds no usable chat template: {error!r}") from error
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         raise EngineError(f"{folder}: decoder {tokenizer.decoder}; only ByteLevel is served")
-    for name in ("bos_token", "eos_token"):  # older files hold an object instead of a string
-        if isinstance(settings.get(name), dict):
-            settings[name] = settings[name]["content"]
     return tokenizer, settings
 
 

@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from engines import registry
+from engines.api import EngineError
 from engines.extras import how_to_install
 from engines.trtllm.settings import ENGINE as TENSORRT_LLM
 from runtime.config.cards import card_of
@@ -37,6 +39,7 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
             for key, message in certificate.warnings:
                 report.warn(f"{path}.{key}", message)
     _check_keys(data, folder, report)
+    _check_tokenizers(data, folder, report)
     _check_checkpoints(data, report)
     for i, model in enumerate(_list(data, "models")):
         card, source = model.get("card", ""), model.get("source", "")
@@ -74,6 +77,17 @@ def _has(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # not even what it's part of
         return False
+
+
+def _check_tokenizers(data: dict[str, Any], folder: Path, report: Report) -> None:
+    """The folders that plain prompts need."""
+    for i, model in enumerate(_list(data, "models")):
+        named = model.get("tokenizer", "")
+        if isinstance(named, str) and named:
+            try:
+                registry.prompt_encoder(str(folder / named))
+            except EngineError as fault:
+                report.error(f"models[{i}].tokenizer", str(fault))
 
 
 def _check_keys(data: dict[str, Any], folder: Path, report: Report) -> None:

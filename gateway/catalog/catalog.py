@@ -53,6 +53,7 @@ class Deployment:
     servers: tuple[Server, ...] = ()  # attached ones
     kind: str = "openai"
     cache: Cache = ""
+    tokenizer: str = ""  # a folder; plain prompts are sent as chats of its token ids
     upstream_model: str = ""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
@@ -155,6 +156,7 @@ def _deployment(
         servers=_servers(model, secrets, folder) if model.is_attached else (),
         kind=model.server_kind,
         cache=model.cache,
+        tokenizer=_tokenizer(model, folder),
         upstream_model=model.upstream_model or model.id,
         extra_body=model.extra_body,
         aliases=model.aliases,
@@ -162,6 +164,13 @@ def _deployment(
         facts=facts,
         notices=notices_of(lifecycle),
     )
+
+
+def _tokenizer(model: ModelSettings, folder: Path) -> str:
+    """Where it lies, if plain prompts need it to be kept apart by salts."""
+    habits, found = KINDS[model.server_kind], model.tokenizer_folder
+    is_needed = habits.takes_ids and (model.cache or habits.cache) == "salted"
+    return str(folder / found) if model.is_attached and is_needed and found else ""
 
 
 def _servers(model: ModelSettings, secrets: Mapping[str, str], folder: Path) -> tuple[Server, ...]:

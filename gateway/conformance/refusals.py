@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from gateway.conformance.backend import Backend
 from gateway.conformance.verdict import Line, told
 from gateway.errors import BadRequest, ContextTooLong
-from gateway.relay.sse import read_error
+from gateway.relay.sse import error_of
 from gateway.relay.upstream_errors import refusal_of
-from gateway.schema import NOT_JSON
 
 LONG_WORDS = 400_000  # more than any context holds
 
@@ -53,9 +50,4 @@ async def _unknown_model(backend: Backend) -> Line:
 
 async def _answer(backend: Backend, body: dict[str, Any]) -> tuple[int, str, str]:
     status, data = await backend.post(body)
-    try:
-        found = msgspec.json.decode(data)
-    except NOT_JSON:
-        return status, "", ""
-    error = found.get("error") if isinstance(found, dict) else None
-    return status, *read_error(error or found or {})
+    return status, *error_of(data)

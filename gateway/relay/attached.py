@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from gateway.catalog.catalog import Deployment, Server
 from gateway.relay.breaker import State
 from gateway.relay.place import Place
+from gateway.relay.prompt_ids import PromptEncoders
 from gateway.relay.retries import RetryBudget
 from gateway.relay.transport import Transport
 from gateway.relay.troubles import Troubles
@@ -50,6 +51,7 @@ class AttachedServers:
         self._budgets: dict[str, RetryBudget] = {}
         self.suspects: set[Place] = set()  # to be probed soon
         self.troubles = Troubles()
+        self.encoders = PromptEncoders()
 
     def places(self, deployment: Deployment, connect_s: float) -> list[Place]:
         """Where requests to this deployment go. Opens nothing by itself."""
@@ -110,6 +112,7 @@ class AttachedServers:
         let go the next time.
         """
         attached = [deployment for deployment in deployments if deployment.is_attached]
+        await self.encoders.keep(one.tokenizer for one in attached if one.tokenizer)
         kept = {way for deployment in attached for way in ways_to(deployment, connect_s)}
         self.troubles.keep({way.url for way in kept})
         gone = self._transports.keys() - kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gateway.catalog.catalog import Deployment
 from gateway.prices import Usage
@@ -34,6 +35,7 @@ class Errand:
     weight: int = 1  # of the tenant's share of the model
     turn: Turn | None = None  # in the model's line
     attempts: int = 0
+    prompt_ids: list[int] | None = None  # of a plain prompt that is sent as a chat
     has_fallen_back: bool = field(default=False, init=False)
 
     @property
@@ -68,6 +70,16 @@ class Errand:
         return "messages" if self.ask.operation == "chat" else "prompt"
 
     @property
+    def sent_as(self) -> Literal["chat", "completion"]:
+        """What the engine is asked for."""
+        return self.ask.operation if self.prompt_ids is None else "chat"
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """How many a plain prompt has that was sent as a chat."""
+        return None if self.prompt_ids is None else len(self.prompt_ids)
+
+    @property
     def answer_id(self) -> str:
         """The id that the client sees in the answer."""
         return f"{ID_PREFIX[self.ask.operation]}-{self.request_id.removeprefix('req_')}"
@@ -85,5 +97,6 @@ class Errand:
     def fall_back(self, other: Deployment) -> None:
         """Another model answers from here on."""
         self.deployment = other
+        self.prompt_ids = None
         self.ask.model = other.id
         self.has_fallen_back = True

@@ -20,6 +20,7 @@ FIELDS = frozenset(
 )
 REMEDIES = {  # where a server refuses a field that we add
     "cache_salt": 'say with the model\'s `cache` how tenants are kept apart otherwise, as "off"',
+    "prompt_token_ids": "this version takes none: leave the model's `tokenizer` out",
     "stream_options": "attach a server that takes it: else no stream tells its usage",
 }
 IN_EXTRA_BODY = "change the model's extra_body"
@@ -39,7 +40,7 @@ def extra_fields(deployment: Deployment, ask: Ask, salt: str) -> dict[str, Any]:
         fields["stream_options"] = {"include_usage": True, **habits.counting}
     salted: dict[str, Any] = {}
     if deployment.is_salted:
-        if ask.operation not in habits.salted:
+        if ask.operation not in habits.salted and not deployment.tokenizer:
             raise Unsupported(
                 "this model's engine can't keep plain prompts of different callers apart; "
                 "use /v1/chat/completions",
@@ -49,6 +50,13 @@ def extra_fields(deployment: Deployment, ask: Ask, salt: str) -> dict[str, Any]:
     if deployment.cache in ("", "off"):
         fields |= habits.uncached
     return fields | dict(deployment.extra_body) | salted
+
+
+def as_chat(body: dict[str, Any], prompt_ids: list[int]) -> None:
+    """A plain prompt's body becomes a chat's that has its token ids, and no message."""
+    del body["prompt"]
+    body["messages"] = []
+    body["prompt_token_ids"] = prompt_ids
 
 
 def salt_of(key: bytes, domain: str) -> str:
@@ -63,6 +71,8 @@ def refused_field(deployment: Deployment, ask: Ask, message: str) -> str:
     ours = set(deployment.extra_body) | deployment.habits.uncached.keys()
     if deployment.is_salted:
         ours |= deployment.habits.salting("", {}).keys()
+    if deployment.tokenizer and ask.operation == "completion":
+        ours |= {"messages", "prompt_token_ids"}
     if ask.stream and not ask.include_usage:
         ours.add("stream_options")
     added = sorted(ours - ask.engine_body().keys())

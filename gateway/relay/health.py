@@ -18,13 +18,12 @@ from gateway.relay.breaker import State
 from gateway.relay.extra_fields import salt_of
 from gateway.relay.place import Place
 from gateway.relay.placement import Placement
-from gateway.relay.probe import Bad, Refused, Unreached, ask_for_a_token
+from gateway.relay.probe import PROBE_DOMAIN, Bad, Refused, Unreached, ask_for_a_token
 from runtime.config.sections import RelaySettings
 
 log = structlog.get_logger()
 
 TICK_S = 0.25
-DOMAIN = "probe"  # no tenant's: theirs are hashes
 Operation = Literal["chat", "completion"]
 
 
@@ -42,7 +41,7 @@ class Health:
         self.settings = settings
         self._attached = attached
         self._placement = placement
-        self._salt = salt_of(salt_key, DOMAIN)
+        self._salt = salt_of(salt_key, PROBE_DOMAIN)
         self._tick_s = tick_s
         self._asked_at: dict[Place, float] = {}
         self._running: set[Place] = set()

@@ -10,18 +10,20 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.catalog.catalog import Deployment
-from gateway.errors import Unsupported, UpstreamTimeout
+from gateway.errors import IntegrityAbort, Unsupported, UpstreamTimeout
+from gateway.relay import trtllm
 from gateway.relay.deadline import Deadline
 from gateway.relay.extra_fields import extra_fields
 from gateway.relay.place import Place
-from gateway.relay.sse import BadFrame
-from gateway.relay.transport import Broken, ConnectFailed
-from gateway.relay.whole import read_whole
+from gateway.relay.sse import BadFrame, error_of
+from gateway.relay.transport import Broken, ConnectFailed, Reply
+from gateway.relay.whole import Whole, read_whole
 from gateway.schema import Ask, Turn
 from runtime.wire import REQUEST_ID
 
 MAX_BYTES = 64 * 1024
 FULL = 429
+PROBE_DOMAIN = "probe"  # no tenant's: theirs are hashes
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
 
 
@@ -55,21 +57,32 @@ async def ask_for_a_token(
             Deadline(within_s),
             place.transport.send("POST", url, headers, msgspec.json.encode(body)) as reply,
         ):
-            if reply.status == FULL:
-                return
-            if 400 <= reply.status < 500:
-                raise Refused(str(reply.status))
-            if reply.status != 200:
-                raise Bad(f"it answers {reply.status}")
-            answer = read_whole(await reply.read(MAX_BYTES))
+            answer = await _answer(reply, deployment)
     except ConnectFailed as fault:
         raise Unreached(str(fault)) from None
     except UpstreamTimeout:
         raise Bad(f"no token in {within_s:g} s") from None
+    except IntegrityAbort:
+        raise Bad("its guard stopped the answer") from None
     except (Broken, BadFrame) as fault:
         raise Bad(str(fault)) from None
-    if answer.usage is not None and not answer.usage.output_tokens:
+    if answer and answer.usage is not None and not answer.usage.output_tokens:
         raise Bad("it answers without a token")
+
+
+async def _answer(reply: Reply, deployment: Deployment) -> Whole | None:
+    """None if it says that it is full."""
+    if reply.status == FULL:
+        return None
+    is_trt = deployment.kind == trtllm.KIND
+    if 400 <= reply.status < 500:
+        if is_trt and trtllm.is_own_fault(*error_of(await reply.read(MAX_BYTES))):
+            raise Bad(f"it answers {reply.status} for a fault of its own")
+        raise Refused(str(reply.status))
+    if reply.status != 200:
+        raise Bad(f"it answers {reply.status}")
+    shape = trtllm.Shape("message", None) if is_trt else None
+    return read_whole(await reply.read(MAX_BYTES), reshape=shape)
 
 
 def _body(
@@ -78,6 +91,8 @@ def _body(
     ask = Ask(operation=operation, model=deployment.id, max_tokens=1, temperature=0.0)
     if operation == "chat":
         ask.messages = [Turn("user", "hi")]
+    elif deployment.tokenizer:
+        raise Refused("this operation")  # it has answered a chat, or nothing
     else:
         ask.prompt = "hi"
     try:

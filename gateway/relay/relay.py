@@ -13,6 +13,7 @@ import structlog
 
 from gateway.catalog.catalog import Deployment
 from gateway.errors import IntegrityAbort, Refusal, Unavailable, UpstreamFailed
+from gateway.relay import trtllm
 from gateway.relay.attached import AttachedServers
 from gateway.relay.errand import Errand
 from gateway.relay.placement import Placement
@@ -83,21 +84,23 @@ class Relay:
                     raise
 
     async def _stream(self, errand: Errand) -> AsyncGenerator[list[Frame]]:
-        read, splitter, written = _reader(errand), Splitter(), None
+        splitter, written = Splitter(), None
         try:
             async with (
                 self._sender.answer(errand) as answer,
                 aclosing(answer.chunks()) as chunks,
             ):
+                read = _reader(errand)
                 async for chunk in chunks:
                     frames = _until_done(read(event) for event in splitter.push(chunk))
                     for frame in frames:
                         if frame.usage is not None:
                             written = frame.usage.output_tokens
+                    is_done = bool(frames) and frames[-1].done
+                    if is_done and written == 0:
+                        await self._sender.doubt(errand, answer.place)
                     yield frames
-                    if frames and frames[-1].done:
-                        if written == 0:
-                            self._sender.flag(errand, answer.place)
+                    if is_done:
                         return
                 if (last := splitter.flush()) and read(last).done:
                     return
@@ -110,9 +113,11 @@ class Relay:
             async with self._sender.answer(errand) as answer:
                 body = await answer.read(MAX_ANSWER_BYTES, self._settings.first_byte_s)
                 ours = errand.names if errand.deployment.is_attached else None
-                found = read_whole(body, ours, is_salted=errand.tells_hits)
+                is_trt = errand.deployment.kind == trtllm.KIND
+                shape = trtllm.Shape("message", errand.prompt_tokens) if is_trt else None
+                found = read_whole(body, ours, is_salted=errand.tells_hits, reshape=shape)
                 if found.usage is not None and not found.usage.output_tokens:
-                    self._sender.flag(errand, answer.place)
+                    await self._sender.doubt(errand, answer.place)
                 return found
         except (Broken, BadFrame) as fault:
             raise broken(errand, str(fault)) from None
@@ -120,6 +125,13 @@ class Relay:
 
 def _reader(errand: Errand) -> Read:
     deployment = errand.deployment
+    if deployment.kind == trtllm.KIND:
+        return trtllm.trt_reader(
+            errand.answer_id,
+            deployment.id,
+            is_salted=errand.tells_hits,
+            prompt_tokens=errand.prompt_tokens,
+        )
     if deployment.is_attached:
         return foreign_reader(errand.answer_id, deployment.id, is_salted=errand.tells_hits)
     return read_native

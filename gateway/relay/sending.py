@@ -16,34 +16,34 @@ import structlog
 
 from gateway.catalog.catalog import Deployment
 from gateway.errors import Refusal, Unavailable, UpstreamFailed, UpstreamTimeout
+from gateway.relay import trtllm
 from gateway.relay.answer import Answer
 from gateway.relay.attached import AttachedServers
 from gateway.relay.deadline import Deadline
 from gateway.relay.errand import Errand
-from gateway.relay.extra_fields import (
-    IN_EXTRA_BODY,
-    REMEDIES,
-    extra_fields,
-    refused_field,
-    salt_of,
-)
+from gateway.relay.extra_fields import as_chat, extra_fields, salt_of
 from gateway.relay.place import Place
 from gateway.relay.placement import Line, Placement
+from gateway.relay.probe import (
+    PROBE_DOMAIN,
+    Bad,
+    Refused as ProbeRefused,
+    Unreached,
+    ask_for_a_token,
+)
 from gateway.relay.queue import Turn
+from gateway.relay.refused import judged, read_refusal
 from gateway.relay.retries import MAX_ATTEMPTS, MAX_SENT
-from gateway.relay.sse import BadFrame, read_error
+from gateway.relay.sse import BadFrame
 from gateway.relay.transport import Broken, ConnectFailed, Exchange, Reply
 from gateway.relay.upstream_errors import refusal_of
-from gateway.schema import NOT_JSON
 from runtime.capability import Signer
 from runtime.config.sections import RelaySettings
 from runtime.wire import REQUEST_ID
 
 log = structlog.get_logger()
 
-MAX_ERROR_BYTES = 64 * 1024
 DRAINING = "draining"
-FOR_THE_BODY = (400, 413, 422)  # statuses by which a server refuses what it was sent
 FULL = 429  # no fault of the server's
 ELSEWHERE = (FULL, 502, 503, 504)  # statuses after which another server is asked
 PATHS = {"chat": "/chat/completions", "completion": "/completions"}
@@ -86,6 +86,9 @@ class Sender:
     @asynccontextmanager
     async def answer(self, errand: Errand) -> AsyncIterator[Answer]:
         """The engine's answer, its status 200. Raises Refusal."""
+        if errand.deployment.tokenizer and errand.ask.prompt is not None:
+            encoders = self._attached.encoders
+            errand.prompt_ids = await encoders.ids(errand.deployment.tokenizer, errand.ask.prompt)
         line = self._line(errand.deployment)
         turn = line.turn(errand.tokens, errand.domain, errand.weight, ahead=errand.ahead)
         turn.session, errand.turn = errand.session, turn
@@ -176,25 +179,21 @@ class Sender:
 
     async def _refused(self, errand: Errand, place: Place, reply: Reply) -> None:
         """Raises Failed or Refusal, as the status and what comes with it say."""
-        code, message = await _read_refusal(errand, reply)
-        deployment, status = errand.deployment, reply.status
+        code, message = await read_refusal(errand, reply)
+        is_attached, status = errand.deployment.is_attached, reply.status
         self._reached(errand, place)
-        if code == DRAINING and not deployment.is_attached:
+        if code == DRAINING and not is_attached:
             raise Failed(How.UNSENT, refusal_of(code, message, status))
-        if status in FOR_THE_BODY:
-            if field := refused_field(deployment, errand.ask, message):
-                todo = REMEDIES.get(field, IN_EXTRA_BODY)
-                log.error("upstream_refuses_our_field", host=place.host_id, field=field, todo=todo)
-                self._tell(errand, place, f"it refuses the field {field}: {todo}")
-                raise UpstreamFailed("the engine failed; the operator has been told")
-        elif status >= 500:
-            self._note(errand, place, f"it answers {status} {code[:64]}".rstrip())
-        else:  # the breaker isn't for what a server refuses
-            self._tell(errand, place, f"it answers {status} {code[:64]}".rstrip())
-        refusal = refusal_of(code, message, status, param=errand.param)
-        if deployment.is_attached and status in ELSEWHERE:
-            raise Failed(How.REFUSED, refusal)
-        raise refusal
+        fault = judged(errand, status, code, message)
+        if fault.is_fault:
+            self._note(errand, place, fault.reason)
+        elif fault.reason:
+            self._tell(errand, place, fault.reason)
+        if fault.is_doubtful:
+            self._attached.suspects.add(place)
+        if is_attached and status in ELSEWHERE:
+            raise Failed(How.REFUSED, fault.refusal)
+        raise fault.refusal
 
     @contextmanager
     def _judging(self, errand: Errand, place: Place) -> Iterator[None]:
@@ -213,11 +212,26 @@ class Sender:
         if errand.deployment.is_attached:
             self._attached.succeeded(place)
 
-    def flag(self, errand: Errand, place: Place) -> None:
-        """It answered with no token at all: it may be broken, so it is probed soon."""
-        if errand.deployment.is_attached:
-            self._tell(errand, place, "an answer had no token")
-            self._attached.suspects.add(place)
+    async def doubt(self, errand: Errand, place: Place) -> None:
+        """It answered with no token at all: it may be broken, so it is probed soon.
+
+        TensorRT-LLM does so for ever once its blocks are lost. There such an answer is believed
+        only if the server has a token to give now. Raises BadFrame.
+        """
+        deployment = errand.deployment
+        if not deployment.is_attached:
+            return
+        self._tell(errand, place, "an answer had no token")
+        self._attached.suspects.add(place)
+        if deployment.kind != trtllm.KIND:
+            return
+        salt = salt_of(self._salt_key, PROBE_DOMAIN)
+        try:
+            await ask_for_a_token(place, deployment, "chat", salt, self._settings.probe_s)
+        except (Bad, Unreached) as fault:
+            raise BadFrame(f"an answer had no token, nor has a probe: {fault}") from None
+        except ProbeRefused:
+            pass  # which says nothing
 
     def _reached(self, errand: Errand, place: Place) -> None:
         if errand.deployment.is_attached:
@@ -247,12 +261,14 @@ class Sender:
         headers = {"content-type": "application/json", REQUEST_ID: errand.request_id}
         if place.server is not None:
             body |= extra_fields(deployment, errand.ask, salt_of(self._salt_key, errand.domain))
+            if errand.prompt_ids is not None:
+                as_chat(body, errand.prompt_ids)
             if place.server.api_key:
                 headers["authorization"] = f"Bearer {place.server.api_key}"
         else:
             token = self._signer.mint(errand.domain, deployment.id)
             headers["authorization"] = f"Bearer {token}"
-        url = place.base_url + PATHS[errand.ask.operation]
+        url = place.base_url + PATHS[errand.sent_as]
         return "POST", url, headers, msgspec.json.encode(body)
 
 
@@ -267,22 +283,3 @@ def _unreachable(errand: Errand, reason: str) -> Unavailable:
         "upstream_unreachable", request_id=errand.request_id, host=errand.host_id, reason=reason
     )
     return Unavailable("the model's engine can't be reached just now; try again")
-
-
-async def _read_refusal(errand: Errand, reply: Reply) -> tuple[str, str]:
-    body = await reply.read(MAX_ERROR_BYTES)
-    try:
-        found = msgspec.json.decode(body)
-    except NOT_JSON:
-        found = None
-    error = found.get("error") if isinstance(found, dict) else None
-    # some servers write the error's fields at the top, without an `error` around them
-    code, message = read_error(error or found or {})
-    log.warning(  # without the message, which may quote the prompt
-        "upstream_refused",
-        request_id=errand.request_id,
-        host=errand.host_id,
-        status=reply.status,
-        code=code[:64],
-    )
-    return code, message

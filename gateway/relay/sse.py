@@ -43,6 +43,7 @@ class Frame:
 
 
 Read = Callable[[bytes], Frame]
+Reshape = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Splitter:
@@ -91,8 +92,13 @@ def read_native(event: bytes) -> Frame:
     return frame
 
 
-def foreign_reader(answer_id: str, model: str, *, is_salted: bool = True) -> Read:
-    """Reads another server's frames, giving them our id and model name. See `told_usage`."""
+def foreign_reader(
+    answer_id: str, model: str, *, is_salted: bool = True, reshape: Reshape | None = None
+) -> Read:
+    """Reads another server's frames, giving them our id and model name. See `told_usage`.
+
+    `reshape` makes OpenAI's chunks of a server's own.
+    """
 
     def read(event: bytes) -> Frame:
         data = _data_of(event)
@@ -105,6 +111,8 @@ def foreign_reader(answer_id: str, model: str, *, is_salted: bool = True) -> Rea
             return Frame(error=read_error(chunk["error"]))
         if chunk.get("object") == "error":  # with the error's fields beside it
             return Frame(error=read_error(chunk))
+        if reshape is not None:
+            chunk = reshape(chunk)
         return _foreign_frame(chunk, answer_id, model, is_salted)
 
     return read
@@ -218,6 +226,17 @@ def _usage(usage: dict[str, Any]) -> Usage:
         return Usage(found.prompt_tokens, details.cached_tokens or 0, found.completion_tokens)
     except (msgspec.ValidationError, ValueError) as fault:
         raise BadFrame(f"a usage object that can't be: {fault}") from None
+
+
+def error_of(body: bytes) -> tuple[str, str]:
+    """(code, message) of an error's body, in whichever shape it is."""
+    try:
+        found = msgspec.json.decode(body)
+    except NOT_JSON:
+        found = None
+    error = found.get("error") if isinstance(found, dict) else None
+    # some servers write the error's fields at the top, without an `error` around them
+    return read_error(error or found or {})
 
 
 def read_error(error: object) -> tuple[str, str]:

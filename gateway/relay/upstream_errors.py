@@ -34,12 +34,17 @@ BY_CODE: dict[str, type[Refusal]] = {
 }
 
 
+def is_too_long(message: str) -> bool:
+    """Whether an engine says that a prompt, and its answer, are more than it holds."""
+    return _TOO_LONG.search(message) is not None
+
+
 def refusal_of(code: str, message: str, status: int = 500, *, param: str | None = None) -> Refusal:
     """An engine's error as ours. `param` is the field that it is about, if it is the request's."""
     if kind := BY_CODE.get(code):
         return kind(_told(kind, message), param=param if issubclass(kind, BadRequest) else None)
     if status in (400, 413, 422):
-        if _TOO_LONG.search(message):
+        if is_too_long(message):
             return ContextTooLong(message, param=param)
         return BadRequest(
             f"the engine refused the request: {message or 'it did not say why'}", param=param

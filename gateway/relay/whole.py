@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.prices import Usage
-from gateway.relay.sse import BadFrame, read_usage, told_usage
+from gateway.relay.sse import BadFrame, Reshape, read_usage, told_usage
 from gateway.schema import NOT_JSON
 
 ANSWER_FIELDS = ("object", "created", "choices", "usage")
@@ -23,14 +23,22 @@ class Whole:
     finish_reason: str | None
 
 
-def read_whole(body: bytes, ours: dict[str, str] | None = None, *, is_salted: bool = True) -> Whole:
+def read_whole(
+    body: bytes,
+    ours: dict[str, str] | None = None,
+    *,
+    is_salted: bool = True,
+    reshape: Reshape | None = None,
+) -> Whole:
     """Read an engine's answer. Raises BadFrame if it isn't one.
 
     Another server's gets what is `ours` (id and model name), and keeps OpenAI's fields alone;
-    for `is_salted` see `told_usage`.
+    for `is_salted` see `told_usage`. `reshape` makes OpenAI's answer of a server's own.
     """
     try:
         answer: dict[str, Any] = msgspec.json.decode(body)
+        if reshape is not None:
+            answer = reshape(answer)
         finish = answer["choices"][0]["finish_reason"]
     except (*NOT_JSON, KeyError, IndexError, TypeError):
         raise BadFrame("not a completion") from None

@@ -25,6 +25,7 @@ class Habits(NamedTuple):
     salted: frozenset[str]  # the operations for which it honours `cache_salt`
     uncached: Mapping[str, Any]  # fields that have one request reuse nothing
     counting: Mapping[str, Any] = {}  # of `stream_options`: has each chunk tell the usage so far
+    takes_ids: bool = False  # a chat may be token ids: so may a plain prompt that needs a salt
     inside: str = ""  # an object of the body in which the salt has to stand too
     unsaid: str = ""  # what to ask of whoever doesn't say how caches are kept apart
 
@@ -53,7 +54,7 @@ KINDS: dict[str, Habits] = {
     "vllm": Habits("salted", BOTH, {}, COUNTING),
     "sglang": Habits("salted", BOTH, {}, COUNTING),
     # A plain prompt's salt is refused.
-    "trtllm": Habits("salted", frozenset({"chat"}), {}, COUNTING),
+    "trtllm": Habits("salted", frozenset({"chat"}), {}, COUNTING, takes_ids=True),
     "llamacpp": Habits("off", frozenset(), {"cache_prompt": False}),  # it ignores salts
     # Its router goes by `nvext`, its vLLM chat processor by the field beside it. What stands behind
     # it can't be told from here, and SGLang's chat processor there (1.6.1) hands no salt on.
@@ -92,6 +93,8 @@ def attached_faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if kind is not None and cache is not None:
         yield from _cache_faults(KINDS[kind], cache, body)
         yield from _inside_faults(KINDS[kind], cache, body)
+    if found.get("tokenizer") and kind is not None and not KINDS[kind].takes_ids:
+        yield "tokenizer", f'servers of kind "{kind}" are sent plain prompts as they are'
     for key in OURS:
         if key in body:
             yield f"extra_body.{key}", "is the client's or the gateway's to say; leave it out"

@@ -49,7 +49,8 @@ class DatedPriceSettings(Struct, frozen=True, kw_only=True):
 
 HOST_KEYS = ("min_hosts", "max_hosts", "idle_timeout_s", "tokens_per_host", "memory_bytes")
 ATTACHED_KEYS = (
-    *("url", "servers", "kind", "cache", "upstream_model", "api_key_secret", "extra_body", "tls"),
+    *("url", "servers", "kind", "cache", "tokenizer", "upstream_model", "api_key_secret"),
+    *("extra_body", "tls"),
 )
 FOREIGN_KEYS = {
     "openai": ("source", "path", "options", "trt", *HOST_KEYS),
@@ -91,6 +92,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     servers: tuple[AttachedServer, ...] = ()  # or several that serve the same
     kind: Kind = "openai"
     cache: Cache = ""  # how tenants' cached prefixes are kept apart; "": as its kind does
+    tokenizer: str = ""  # a folder with the model's tokenizer, for plain prompts
     upstream_model: str = ""
     api_key_secret: OptionalSecret = ""  # the secret that holds its key
     tls: ClientTls = ClientTls()
@@ -106,6 +108,11 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     def server_kind(self) -> Kind:
         """What its attached servers are."""
         return TRTLLM if self.engine == TENSORRT_LLM else self.kind
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """Where the tokenizer of an attached server's model lies; "": nobody says."""
+        return self.tokenizer or (self.path if self.engine == TENSORRT_LLM else "")
 
     @property
     def attached(self) -> tuple[AttachedServer, ...]:

@@ -23,6 +23,7 @@ def faults(text: str) -> dict[str, str]:
     "more",
     [
         'kind = "vllm"\n', 'kind = "sglang"\n', 'kind = "trtllm"\n', 'kind = "llamacpp"\n',
+        'kind = "trtllm"\ntokenizer = "llama"\n',
         'cache = "salted"\n', 'cache = "off"\n', 'cache = "shared-accepted"\n',
         'kind = "dynamo"\ncache = "salted"\nextra_body = { nvext = { agent_hints = {} } }\n',
         'kind = "vllm"\ncache = "off"\nextra_body = { cache_salt = "one" }\n',
@@ -58,6 +59,7 @@ def test_dynamo_s_caches_depend_on_what_stands_behind_it() -> None:
         (URL + 'kind = "vllm"\nextra_body = { stream = true }\n', "models[0].extra_body.stream"),
         (URL + 'kind = "vllm"\nextra_body = { n = 4 }\n', "models[0].extra_body.n"),
         (URL + 'kind = "vlm"\n', "models[0].kind"),
+        (URL + 'kind = "vllm"\ntokenizer = "llama"\n', "models[0].tokenizer"),
         (URL + 'kind = "vllm"\n' + SERVER.format("y"), "models[0].servers"),
         ('kind = "vllm"\n' + SERVER.format("y") + SERVER.format("y"), "models[0].servers[1].url"),
         ('kind = "vllm"\n' + SERVER.format("y") + "weight = 0\n", "models[0].servers[0].weight"),

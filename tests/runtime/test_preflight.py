@@ -9,6 +9,7 @@ import pytest
 
 from runtime import preflight
 from runtime.config.report import Report
+from tests.trtllm.folder import tokenizer_folder
 
 PARQUET: dict[str, Any] = {
     "triggers": {"crons": [{"run": "backup"}, {"run": "usage-export", "format": "parquet"}]}
@@ -33,3 +34,10 @@ def test_parquet_needs_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("odd", [{"triggers": 1}, {"triggers": {"crons": 1}}, {"triggers": {}}])
 def test_what_is_odd_is_told_elsewhere(tmp_path: Path, odd: dict[str, Any]) -> None:
     assert faults(tmp_path, odd) == []
+
+
+def test_a_tokenizer_is_there_and_can_be_read(tmp_path: Path) -> None:
+    tokenizer_folder(tmp_path / "llama")
+    assert faults(tmp_path, {"models": [{"tokenizer": "llama"}]}) == []
+    (fault,) = faults(tmp_path, {"models": [{"tokenizer": ""}, {"tokenizer": "other"}]})
+    assert "models[1].tokenizer" in fault

@@ -1,0 +1,152 @@
+"""What TensorRT-LLM's server says in its own way: answers, stops by its guard, and refusals.
+
+Its plain prompts take no salt. So one is sent as a chat of its token ids, and here the chat that
+comes back becomes a completion again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from engines.api import KvIntegrityAbort
+from gateway.errors import BadRequest, Refusal, UpstreamFailed
+from gateway.relay.sse import BadFrame, Frame, Read, foreign_reader
+from gateway.relay.upstream_errors import is_too_long, refusal_of
+
+KIND = "trtllm"
+GIVEN_UP = ("cancelled", "timeout", "not_finished")  # reasons by which no answer ends
+FAILED = "the engine failed; try again"
+# Its own faults come with status 400, too.
+_OWN_CODES = ("internal_error", "InternalServerError")
+_OWN_FAULT = re.compile(
+    r"\bcuda|\bnccl|\bmpi|cublas|\boom\b|out of memory|executor|traceback|runtimeerror|bad_alloc"
+    r"|shutting down|rank \d+",
+    re.I,
+)
+_OF_THE_REQUEST = re.compile(
+    r"prompt|token|message|conversation|role|template|stop|temperature|top_p|seed|input", re.I
+)
+# What FastAPI tells of a body, which quotes it: the salt, say, and all of a prompt.
+_FIELD = re.compile(r"'loc': \(([^)]*)\), 'msg': (['\"])(.*?)(?:\2|$)", re.S)
+
+
+def told_of_body(message: str) -> str:
+    """A refusal without what it quotes of the body."""
+    if "'loc'" not in message:
+        return message
+    found = _FIELD.findall(message)
+    paths = [".".join(re.findall(r"[\w-]+", loc)).removeprefix("body.") for loc, _, _ in found]
+    told = [f"{path}: {msg}" for path, (_, _, msg) in zip(paths, found, strict=True)]
+    return "; ".join(told) or "a field of the wrong kind"
+
+
+def is_own_fault(code: str, message: str) -> bool:
+    """Whether a refusal that looks like the client's fault is surely the server's."""
+    if is_too_long(message):
+        return False
+    return code in _OWN_CODES or bool(_OWN_FAULT.search(message))
+
+
+def refusal_of_body(code: str, message: str, param: str) -> Refusal:
+    """What a client is told of a 400 that isn't surely the server's fault.
+
+    All that clients send was checked before, so one that tells of nothing of the request's isn't
+    its fault, either.
+    """
+    found = refusal_of(code, message, 400, param=param)
+    is_told = is_too_long(message) or _OF_THE_REQUEST.search(message)
+    return found if is_told or not isinstance(found, BadRequest) else UpstreamFailed(FAILED)
+
+
+def trt_reader(
+    answer_id: str, model: str, *, is_salted: bool, prompt_tokens: int | None = None
+) -> Read:
+    """Reads its stream. `prompt_tokens` are those of a plain prompt, if it was one.
+
+    Until the first text, frames are held: what fails by then is told with a status of its own.
+    """
+    shape = Shape("delta", prompt_tokens)
+    inner = foreign_reader(answer_id, model, is_salted=is_salted, reshape=shape)
+    held, is_open = b"", False
+
+    def read(event: bytes) -> Frame:
+        nonlocal held, is_open
+        frame = inner(event)
+        if is_open or frame.error is not None:
+            return frame
+        held += frame.data
+        is_open = frame.has_content or frame.done
+        frame.data = held if is_open else b""
+        return frame
+
+    return read
+
+
+class Shape:
+    """Makes OpenAI's shape of its chunks (`inside` "delta") or of a whole answer ("message").
+
+    `prompt_tokens` are those of a plain prompt, if it was one: a completion is made of the chat.
+    Raises IntegrityAbort where its guard stopped the answer, and BadFrame where it is none.
+    """
+
+    def __init__(self, inside: Literal["delta", "message"], prompt_tokens: int | None) -> None:
+        self._inside = inside
+        self._prompt_tokens = prompt_tokens
+        chat = "chat.completion.chunk" if inside == "delta" else "chat.completion"
+        self._object = chat if prompt_tokens is None else "text_completion"
+        self._created: Any = None
+
+    def __call__(self, chunk: Any) -> dict[str, Any]:
+        choices = chunk.get("choices") if isinstance(chunk, dict) else None
+        if not isinstance(choices, list):
+            raise BadFrame("no choices")
+        usage = chunk.get("usage")
+        self._check(usage)
+        self._created = self._created or chunk.get("created")  # older versions tell others
+        return {
+            "object": self._object,
+            "created": self._created,
+            "choices": [shaped for choice in choices if (shaped := self._choice(choice))],
+            "usage": usage,
+        }
+
+    def _check(self, usage: Any) -> None:
+        """It answers what was asked: a version that forgets token ids counts other ones."""
+        expected = self._prompt_tokens
+        if expected is None or not isinstance(usage, dict):
+            return
+        if (found := usage.get("prompt_tokens")) != expected:
+            raise BadFrame(f"it answers a prompt of {found} tokens, and not ours of {expected}")
+
+    def _choice(self, choice: Any) -> dict[str, Any]:
+        said = choice.get(self._inside) if isinstance(choice, dict) else None
+        if not isinstance(said, dict):
+            raise BadFrame(f"a {self._inside} of another shape")
+        if choice.get("stop_reason") == KvIntegrityAbort.code:
+            raise refusal_of(KvIntegrityAbort.code, "")
+        reason = choice.get("finish_reason")
+        if reason in GIVEN_UP or not (reason or self._inside == "delta"):
+            raise BadFrame(f"the engine gave the answer up: {reason}")
+        shown = self._chat(said) if self._prompt_tokens is None else self._text(said, reason)
+        if not shown:
+            return {}
+        head = {"index": choice.get("index", 0)}
+        return head | shown | {"logprobs": None, "finish_reason": reason}
+
+    def _chat(self, said: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: said[name] for name in ("role", "reasoning_content") if said.get(name)}
+        if self._inside == "message":
+            kept |= {"content": said.get("content") or "", "refusal": None}
+        elif "content" in said:
+            kept["content"] = said["content"] or ""
+        return {self._inside: kept}
+
+    def _text(self, said: dict[str, Any], reason: str | None) -> dict[str, Any]:
+        try:
+            text = (said.get("reasoning_content") or "") + (said.get("content") or "")
+        except TypeError:
+            raise BadFrame("a text of another type") from None
+        if self._inside == "delta" and not text and not reason:
+            return {}  # who speaks
+        return {"text": text}
