@@ -2,8 +2,8 @@
 
 A connector isn't shown that table. TensorRT-LLM fills it in `TrtllmAttentionMetadata.prepare`,
 after a connector's `start_load_kv`; so that method is wrapped, and the check is queued on the
-stream behind the copy and before the forward pass. What it found is read when the pass has been
-queued, before any of its tokens is handed on. Where the method or what it fills isn't as we know
+stream behind the copy and before the forward pass, and once more behind the pass. What it found is
+read before any token of the pass is handed on. Where the method or what it fills isn't as we know
 it, there is no such check, and `reach` says so; the ledger works without.
 """
 
@@ -64,17 +64,22 @@ class DeviceTable:
         """[pools, rows, 2, columns], just filled for these requests: the check is queued."""
         if self.is_off or not self._stride:
             return
-        expected, counts = self._tables.of(requests)
-        if not counts.any() or (table.is_cuda and torch.cuda.is_current_stream_capturing()):
+        check = _Check(table, requests, self._tables)
+        if not check.counts.any():
             return
-        if expected.shape[1] > table.shape[3] or len(requests) > table.shape[1]:
+        if not check.fits:
             self.turn_off(f"a table of the shape {tuple(table.shape)} is too small")
             return
-        self._pending = _Check(table, expected, counts, (self._stride, self._kv_step))
-        self._pending.requests = list(requests)
+        self._pending = check
+        check.look(self._stride, self._kv_step)
+
+    def passed(self) -> None:
+        """The pass that reads it is queued: the table is looked at once more behind it."""
+        if self._pending is not None:
+            self._pending.look(self._stride, self._kv_step)
 
     def faults(self) -> list[Fault]:
-        """Of the last table, once its check has run."""
+        """Of the last table. Waits for the looks at it: for the pass, where `passed` was called."""
         check, self._pending = self._pending, None
         if check is None:
             return []
@@ -102,36 +107,53 @@ class DeviceTable:
 
 
 class _Check:
-    """Of one table, under way."""
+    """Of one table, which may be looked at more than once."""
 
-    def __init__(self, table: Tensor, expected: Any, counts: Any, layout: tuple[int, int]) -> None:
-        self.requests: list[int] = []
-        self.expected, self.counts = expected, counts
-        first_faults = _kernel() if table.is_cuda else table_check.first_faults
-        blocks, lengths = _moved(expected, table.device), _moved(counts, table.device)
-        first = first_faults(table, blocks, lengths, *layout)
-        self._event: Any = None
-        if not table.is_cuda:
-            self._first = first
+    def __init__(self, table: Tensor, requests: Sequence[int], tables: Tables) -> None:
+        self.requests = list(requests)
+        self.expected, self.counts = tables.of(self.requests)
+        self._table = table
+        self._on_device: tuple[Tensor, Tensor] | None = None
+        self._found: list[tuple[Tensor, Any]] = []  # and what says that it is there
+
+    @property
+    def fits(self) -> bool:
+        """Whether the table has room for what it should name."""
+        _, num_rows, _, num_columns = self._table.shape
+        return self.expected.shape[1] <= num_columns and len(self.requests) <= num_rows
+
+    def look(self, stride: int, kv_step: int) -> None:
+        """At the table as it is once all has run that is on the stream now. Waits for nothing."""
+        table = self._table
+        if table.is_cuda and torch.cuda.is_current_stream_capturing():
             return
-        self._first = torch.empty(first.shape, dtype=first.dtype, pin_memory=True)
-        self._first.copy_(first, non_blocking=True)
-        self._event = torch.cuda.current_stream(table.device).record_event()
+        if self._on_device is None:
+            self._on_device = _moved(self.expected, table), _moved(self.counts, table)
+        first_faults = _kernel() if table.is_cuda else table_check.first_faults
+        first = first_faults(table, *self._on_device, stride, kv_step)
+        if not table.is_cuda:
+            self._found.append((first, None))
+            return
+        here = torch.empty(first.shape, dtype=first.dtype, pin_memory=True)
+        here.copy_(first, non_blocking=True)
+        self._found.append((here, torch.cuda.current_stream(table.device).record_event()))
 
     def wrong_rows(self) -> dict[int, int]:
-        """Row to its first faulty column. Waits for the check, not for the pass behind it."""
-        if self._event is not None:
-            self._event.synchronize()
-        first: list[int] = self._first.tolist()
-        return {row: column for row, column in enumerate(first) if column != table_check.FINE}
+        """Row to its first faulty column in any look. Waits for them."""
+        wrong: dict[int, int] = {}
+        for first, event in self._found:
+            if event is not None:
+                event.synchronize()
+            for row, column in enumerate(first.tolist()):
+                if column != table_check.FINE:
+                    wrong[row] = min(column, wrong.get(row, column))
+        return wrong
 
 
-def _moved(array: Any, device: torch.device) -> Tensor:
-    """From memory that nobody writes to again, so that no copy can be overtaken."""
+def _moved(array: Any, table: Tensor) -> Tensor:
+    """To where the table is, from memory that nobody writes to again: no copy is overtaken."""
     tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.pin_memory().to(table.device, non_blocking=True) if table.is_cuda else tensor
 
 
 @functools.lru_cache(maxsize=1)

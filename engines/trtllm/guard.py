@@ -142,8 +142,9 @@ class GuardWorker(KvCacheConnectorWorker):
             _Here.watch.pool_is(kv_cache_tensor.shape[0])
 
     @_answers(None)
-    def register_forward_pass_callable(self) -> None:
-        """None: nothing to call at a pass's end."""
+    def register_forward_pass_callable(self) -> Callable[[], None]:
+        """What is called when a pass has been queued: behind it the table is looked at again."""
+        return self._passed
 
     @_answers(None)
     def bind_connector_meta(self, metadata: Any) -> None:
@@ -195,6 +196,10 @@ class GuardWorker(KvCacheConnectorWorker):
                 self._table.filled(*found)
         except Exception as error:  # noqa: BLE001 - it would end the server
             self._fail(error)
+
+    @_answers(None)
+    def _passed(self) -> None:
+        self._table.passed()
 
     def _fail(self, error: Exception) -> None:
         """On another rank than 0 there is no ledger, but the same folder, if it's this machine."""

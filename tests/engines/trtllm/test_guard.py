@@ -16,7 +16,8 @@ from typing import Any
 import mypy.api
 import pytest
 
-from engines.trtllm import inside, salts
+from engines.trtllm import salts
+from engines.trtllm.closure import closure
 from tests.engines.trtllm.stub_tensorrt_llm import GENERATIONS, write_stub
 
 PLAYERS = Path(__file__).with_name("inside")
@@ -82,7 +83,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def write_files(folder: Path) -> None:
     """As the launcher puts them on PYTHONPATH."""
-    for path, text in inside.files().items():
+    for path, text in closure().items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -150,6 +151,17 @@ def test_a_wrong_device_table_stops_its_row_before_a_token(played: Played) -> No
         assert [text.startswith("terminate") for text in other] == [False, True, True]
 
 
+def test_a_table_that_changes_under_the_pass_stops_its_row_too(played: Played) -> None:
+    told = played("late")
+    lines = [(line["kind"], line["client"], line["block"]) for line in told["journal"]]
+    assert lines == [("device_table", 2, 1)]
+    assert told["stopped"] == [2]
+    if played.has_hook:
+        one, other = told["outputs"]
+        assert [text.startswith("terminate") for text in one] == [False, True, True]
+        assert not any("terminate" in text for text in other)
+
+
 def test_a_table_that_is_laid_out_otherwise_is_not_checked(played: Played) -> None:
     told = played("odd_table")
     assert "laid out" in told["off"]
@@ -196,7 +208,7 @@ def test_a_step_is_no_work_of_another_order(played: Played) -> None:
 def test_the_guard_brings_nothing_but_itself(played: Played) -> None:
     told = played("modules")
     assert told["new"] == ["engines", "tensorrt_llm"]
-    files = {path for path in inside.files() if played.has_hook or "hook" not in path}
+    files = {path for path in closure() if played.has_hook or "hook" not in path}
     found = {str(Path(file).relative_to(played.folder / "python")) for file in told["ours"]}
     assert found <= files
     lazily = {"engines/trtllm/table_check_triton.py", "engines/trtllm/gate.py"}
@@ -213,13 +225,13 @@ def test_it_uses_no_name_that_the_oldest_python_does_not_have(tmp_path: Path) ->
         ]
     )
     lines = said.splitlines()
-    assert f"checked {len(inside.files())} source files" in lines[-1], said
+    assert f"checked {len(closure())} source files" in lines[-1], said
     assert [line for line in lines if "Module " in line] == []  # the rest is numpy, left out
 
 
-@pytest.mark.parametrize("path", inside.files())
+@pytest.mark.parametrize("path", closure())
 def test_it_is_python_of_the_oldest_that_it_runs_on(path: str) -> None:
-    tree = ast.parse(inside.files()[path], feature_version=NEWEST)
+    tree = ast.parse(closure()[path], feature_version=NEWEST)
     tops = {
         name.partition(".")[0]
         for node in ast.walk(tree)

@@ -85,7 +85,7 @@ class Executor:
     def __init__(self) -> None:
         self.scheduler = guard.GuardScheduler(llm_args())
         self.worker = guard.GuardWorker(llm_args())
-        assert self.worker.register_forward_pass_callable() is None
+        self.passed: Any = self.worker.register_forward_pass_callable()
         self.worker.register_kv_caches(torch.zeros(NUM_BLOCKS, LAYERS, 2, 8))
         if hasattr(self.scheduler, "wait_for_initialization"):
             assert self.scheduler.wait_for_initialization() is None
@@ -103,7 +103,7 @@ class Executor:
         assert self.scheduler.get_num_new_matched_tokens(bound, request.matched) == (0, False)
         assert self.scheduler.update_state_after_alloc(request, list(request.blocks)) is None
 
-    def iterate(self, requests: list[Request], harm: Any = None) -> Any:
+    def iterate(self, requests: list[Request], harm: Any = None, late_harm: Any = None) -> Any:
         """One step; then each request has a further token, which goes out if the hook lets it."""
         output = connector.SchedulerOutput()
         for request in requests:
@@ -124,6 +124,9 @@ class Executor:
         for layer in range(LAYERS):
             assert self.worker.wait_for_layer_load(layer, None) is None
             assert self.worker.save_kv_layer(layer, None) is None
+        if late_harm:
+            late_harm(self.metadata.kv_cache_block_offsets)
+        assert self.passed() is None
         assert self.worker.wait_for_save(None) is None
         self.worker._clear_connector_meta()
         assert self.worker.get_finished([], []) == ([], [])

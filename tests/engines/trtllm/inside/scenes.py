@@ -111,6 +111,18 @@ def scene_device() -> Any:
     return result(one, other)
 
 
+def scene_late() -> Any:
+    """The table is right before the pass, and another one before it has ended."""
+    executor, one, other = begun()
+
+    def harm(table: Any) -> None:
+        table[0, 0, 0, 1] = table[0, 1, 0, 0]
+
+    executor.iterate([one, other], late_harm=harm)
+    executor.iterate([one, other])
+    return result(one, other)
+
+
 def scene_odd_table() -> Any:
     """A version whose table is laid out in another way: the ledger goes on alone."""
     executor, (one, other) = Executor(), pair()
