@@ -28,6 +28,14 @@ def runtime_dir(state_dir: Path) -> Path:
     path = parent / f"bulkhead-{os.getuid()}-{digest}"
     if len(os.fsencode(path)) > MAX_DIR_BYTES:
         raise StateInUse(f"{path} is too long for sockets; set TMPDIR to a shorter folder")
+    return private(path)
+
+
+def private(path: Path) -> Path:
+    """A folder in one that others may write to, made if it isn't there: 0700 and ours, or refused.
+
+    Raises StateInUse, or OSError if it can't be made.
+    """
     with suppress(FileExistsError):
         _make(path)
     found = path.lstat()

@@ -166,7 +166,14 @@ MAPPED = (
     "gateway/budgets",
     *("gateway", "gateway/relay", "gateway/catalog", "gateway/processes", "gateway/backups"),
     *("gateway/crons", "gateway/identity", "runtime", "runtime/config", "runtime/deploy"),
-    *("runtime/node", "runtime/host", "runtime/tls", "engines/embedded", "engines/build"),
+    *(
+        "runtime/node",
+        "runtime/host",
+        "runtime/tls",
+        "runtime/trt",
+        "engines/embedded",
+        "engines/build",
+    ),
 )
 
 

@@ -61,4 +61,5 @@ def is_public(host: str) -> bool:
         found = ipaddress.ip_address(host)
     except ValueError:
         return False
-    return found.is_global or found.is_unspecified
+    found = getattr(found, "ipv4_mapped", None) or found
+    return found.is_global or found.is_unspecified or found.is_multicast

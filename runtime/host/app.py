@@ -10,15 +10,15 @@ import asyncio
 import dataclasses
 import secrets
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engines.api import ContextLengthExceeded, Engine, EngineError, Request, RequestRefused
+from runtime.asgi import while_connected
 from runtime.capability import CapabilityRefused, Verifier
 from runtime.host.answer import Answer, Piece
 from runtime.host.control import Control
@@ -99,7 +99,7 @@ class Host:
         else:
             name = headers.get(REQUEST_ID.encode(), b"").decode() or secrets.token_hex(8)
             chat = path == "/chat/completions"
-            await _while_connected(self._answer(wire, domain, name, chat, send), receive)
+            await while_connected(self._answer(wire, domain, name, chat, send), receive)
 
     async def _answer(
         self, wire: HostRequest, domain: str, name: str, chat: bool, send: Send
@@ -255,25 +255,6 @@ async def _body(receive: Receive) -> bytes:
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-async def _while_connected(work: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Do the work, and give it up when the caller leaves."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnect(receive))
-    try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        working.cancel()
-        gone.cancel()
-        await asyncio.wait((working, gone))
-    if not working.cancelled() and (fault := working.exception()):
-        raise fault
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

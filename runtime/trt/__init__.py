@@ -1,0 +1,1 @@
+"""Processes and HTTP of `bulkhead trt launch`: one `trtllm-serve`, started, watched, restarted."""
