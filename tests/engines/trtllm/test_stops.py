@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,32 @@ def test_a_gate_goes_on_with_the_guard_that_took_the_places_of_the_first(tmp_pat
     for client in (1, 2):
         stops.meet(client)
         assert gate.lets_through(client, has_output=True)
+
+
+def test_a_process_that_hands_text_out_sees_what_the_one_that_checks_adds(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from engines.trtllm.gate import Gate\n"
+        f"gate = Gate(Path({str(tmp_path)!r}))\n"
+        "for line in sys.stdin:\n"
+        "    print(gate.lets_through(int(line), has_output=True), flush=True)\n"
+    )
+    state, stops = begun(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def lets_through(client: int) -> str:
+            print(client, file=process.stdin, flush=True)
+            return process.stdout.readline().strip()  # type: ignore[union-attr]
+
+        for client in (LARGEST, 0, 3):
+            stops.meet(client)
+            assert lets_through(client) == "True"
+            stops.add(client)
+            assert lets_through(client) == "False"
+        stops.meet(5)
+        assert lets_through(5) == "True"
+        state.poison()
+        assert lets_through(5) == "False"
