@@ -155,7 +155,7 @@ def _deployment(
         fallbacks=model.fallback,
         servers=_servers(model, secrets, folder) if model.is_attached else (),
         kind=model.server_kind,
-        cache=model.cache,
+        cache=model.stated_cache,
         tokenizer=_tokenizer(model, folder),
         upstream_model=model.upstream_model or model.id,
         extra_body=model.extra_body,
@@ -169,7 +169,7 @@ def _deployment(
 def _tokenizer(model: ModelSettings, folder: Path) -> str:
     """Where it lies, if plain prompts need it to be kept apart by salts."""
     habits, found = KINDS[model.server_kind], model.tokenizer_folder
-    is_needed = habits.takes_ids and (model.cache or habits.cache) == "salted"
+    is_needed = habits.takes_ids and (model.stated_cache or habits.cache) == "salted"
     return str(folder / found) if model.is_attached and is_needed and found else ""
 
 

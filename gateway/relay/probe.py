@@ -57,7 +57,7 @@ async def ask_for_a_token(
             Deadline(within_s),
             place.transport.send("POST", url, headers, msgspec.json.encode(body)) as reply,
         ):
-            answer = await _answer(reply, deployment)
+            answer = await _answer(reply, deployment, operation)
     except ConnectFailed as fault:
         raise Unreached(str(fault)) from None
     except UpstreamTimeout:
@@ -70,7 +70,9 @@ async def ask_for_a_token(
         raise Bad("it answers without a token")
 
 
-async def _answer(reply: Reply, deployment: Deployment) -> Whole | None:
+async def _answer(
+    reply: Reply, deployment: Deployment, operation: Literal["chat", "completion"]
+) -> Whole | None:
     """None if it says that it is full."""
     if reply.status == FULL:
         return None
@@ -81,7 +83,7 @@ async def _answer(reply: Reply, deployment: Deployment) -> Whole | None:
         raise Refused(str(reply.status))
     if reply.status != 200:
         raise Bad(f"it answers {reply.status}")
-    shape = trtllm.Shape("message", None) if is_trt else None
+    shape = trtllm.Shape(operation, is_whole=True) if is_trt else None
     return read_whole(await reply.read(MAX_BYTES), reshape=shape)
 
 

@@ -18,7 +18,7 @@ from gateway.relay.attached import AttachedServers
 from gateway.relay.errand import Errand
 from gateway.relay.placement import Placement
 from gateway.relay.sending import Sender, broken
-from gateway.relay.sse import BadFrame, Frame, Read, Splitter, foreign_reader, read_native
+from gateway.relay.sse import BadFrame, Frame, Read, Reshape, Splitter, foreign_reader, read_native
 from gateway.relay.transport import Broken
 from gateway.relay.upstream_errors import refusal_of
 from gateway.relay.whole import Whole, read_whole
@@ -113,8 +113,7 @@ class Relay:
             async with self._sender.answer(errand) as answer:
                 body = await answer.read(MAX_ANSWER_BYTES, self._settings.first_byte_s)
                 ours = errand.names if errand.deployment.is_attached else None
-                is_trt = errand.deployment.kind == trtllm.KIND
-                shape = trtllm.Shape("message", errand.prompt_tokens) if is_trt else None
+                shape = _whole_shape(errand)
                 found = read_whole(body, ours, is_salted=errand.tells_hits, reshape=shape)
                 if found.usage is not None and not found.usage.output_tokens:
                     await self._sender.doubt(errand, answer.place)
@@ -126,15 +125,19 @@ class Relay:
 def _reader(errand: Errand) -> Read:
     deployment = errand.deployment
     if deployment.kind == trtllm.KIND:
+        shape = trtllm.Shape(errand.sent_as, errand.prompt_tokens)
         return trtllm.trt_reader(
-            errand.answer_id,
-            deployment.id,
-            is_salted=errand.tells_hits,
-            prompt_tokens=errand.prompt_tokens,
+            errand.answer_id, deployment.id, shape, is_salted=errand.tells_hits
         )
     if deployment.is_attached:
         return foreign_reader(errand.answer_id, deployment.id, is_salted=errand.tells_hits)
     return read_native
+
+
+def _whole_shape(errand: Errand) -> Reshape | None:
+    if errand.deployment.kind != trtllm.KIND:
+        return None
+    return trtllm.Shape(errand.sent_as, errand.prompt_tokens, is_whole=True)
 
 
 def _until_done(frames: Iterable[Frame]) -> list[Frame]:

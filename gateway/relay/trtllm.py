@@ -59,14 +59,11 @@ def refusal_of_body(code: str, message: str, param: str) -> Refusal:
     return found if is_told or not isinstance(found, BadRequest) else UpstreamFailed(FAILED)
 
 
-def trt_reader(
-    answer_id: str, model: str, *, is_salted: bool, prompt_tokens: int | None = None
-) -> Read:
-    """Reads its stream. `prompt_tokens` are those of a plain prompt, if it was one.
+def trt_reader(answer_id: str, model: str, shape: Shape, *, is_salted: bool) -> Read:
+    """Reads its stream; see `foreign_reader`.
 
     Until the first text, frames are held: what fails by then is told with a status of its own.
     """
-    shape = Shape("delta", prompt_tokens)
     inner = foreign_reader(answer_id, model, is_salted=is_salted, reshape=shape)
     held, is_open = b"", False
 
@@ -84,17 +81,27 @@ def trt_reader(
 
 
 class Shape:
-    """Makes OpenAI's shape of its chunks (`inside` "delta") or of a whole answer ("message").
+    """Makes OpenAI's shape of one answer: of its chunks, or of all of it (`is_whole`).
 
-    `prompt_tokens` are those of a plain prompt, if it was one: a completion is made of the chat.
+    `prompt_tokens` are those of a plain prompt that was sent as a chat: a completion is made of it.
     Raises IntegrityAbort where its guard stopped the answer, and BadFrame where it is none.
     """
 
-    def __init__(self, inside: Literal["delta", "message"], prompt_tokens: int | None) -> None:
-        self._inside = inside
+    def __init__(
+        self,
+        sent_as: Literal["chat", "completion"],
+        prompt_tokens: int | None = None,
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        self._is_chat = sent_as == "chat"
+        self._inside = "message" if is_whole else "delta"  # of a chat's choice
+        self._is_whole = is_whole
         self._prompt_tokens = prompt_tokens
-        chat = "chat.completion.chunk" if inside == "delta" else "chat.completion"
-        self._object = chat if prompt_tokens is None else "text_completion"
+        self._shows_chat = self._is_chat and prompt_tokens is None
+        self._object = "text_completion"
+        if self._shows_chat:
+            self._object = "chat.completion" if is_whole else "chat.completion.chunk"
         self._created: Any = None
 
     def __call__(self, chunk: Any) -> dict[str, Any]:
@@ -120,33 +127,35 @@ class Shape:
             raise BadFrame(f"it answers a prompt of {found} tokens, and not ours of {expected}")
 
     def _choice(self, choice: Any) -> dict[str, Any]:
-        said = choice.get(self._inside) if isinstance(choice, dict) else None
-        if not isinstance(said, dict):
-            raise BadFrame(f"a {self._inside} of another shape")
+        """What it shows; {} for what says only who speaks."""
+        if not isinstance(choice, dict):
+            raise BadFrame("a choice that isn't an object")
         if choice.get("stop_reason") == KvIntegrityAbort.code:
             raise refusal_of(KvIntegrityAbort.code, "")
         reason = choice.get("finish_reason")
-        if reason in GIVEN_UP or not (reason or self._inside == "delta"):
+        if reason in GIVEN_UP or not (reason or not self._is_whole):
             raise BadFrame(f"the engine gave the answer up: {reason}")
-        shown = self._chat(said) if self._prompt_tokens is None else self._text(said, reason)
-        if not shown:
+        said = choice.get(self._inside) if self._is_chat else {"content": choice.get("text")}
+        if not isinstance(said, dict):
+            raise BadFrame(f"a {self._inside} of another shape")
+        shown = self._chat(said) if self._shows_chat else {"text": _text(said)}
+        if not self._shows_chat and not (shown["text"] or reason):
             return {}
         head = {"index": choice.get("index", 0)}
         return head | shown | {"logprobs": None, "finish_reason": reason}
 
     def _chat(self, said: dict[str, Any]) -> dict[str, Any]:
         kept = {name: said[name] for name in ("role", "reasoning_content") if said.get(name)}
-        if self._inside == "message":
+        if self._is_whole:
             kept |= {"content": said.get("content") or "", "refusal": None}
         elif "content" in said:
             kept["content"] = said["content"] or ""
         return {self._inside: kept}
 
-    def _text(self, said: dict[str, Any], reason: str | None) -> dict[str, Any]:
-        try:
-            text = (said.get("reasoning_content") or "") + (said.get("content") or "")
-        except TypeError:
-            raise BadFrame("a text of another type") from None
-        if self._inside == "delta" and not text and not reason:
-            return {}  # who speaks
-        return {"text": text}
+
+def _text(said: dict[str, Any]) -> str:
+    """All of it: a reasoning parser has cut thoughts out of it."""
+    thoughts, text = said.get("reasoning_content") or "", said.get("content") or ""
+    if not (isinstance(thoughts, str) and isinstance(text, str)):
+        raise BadFrame("a text of another type")
+    return thoughts + text

@@ -110,6 +110,12 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
         return TRTLLM if self.engine == TENSORRT_LLM else self.kind
 
     @property
+    def stated_cache(self) -> Cache:
+        """What is said of its attached servers' cached prefixes, by whichever key."""
+        reuses_none = self.engine == TENSORRT_LLM and not self.trt.block_reuse
+        return self.cache or ("off" if reuses_none else "")
+
+    @property
     def tokenizer_folder(self) -> str:
         """Where the tokenizer of an attached server's model lies; "": nobody says."""
         return self.tokenizer or (self.path if self.engine == TENSORRT_LLM else "")

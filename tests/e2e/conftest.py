@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.trtllm import Front, fronted
 from tests.stack import Stack, fake_config, running
 
 
@@ -15,6 +16,20 @@ def fake_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """`bulkhead dev` over the fake engine, one token a millisecond."""
     with running(tmp_path_factory.mktemp("fake"), fake_config(step_s=0.001)) as stack:
         yield stack
+
+
+@pytest.fixture(scope="session")
+def trt_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """`bulkhead dev` before a stand-in for TensorRT-LLM's server."""
+    with fronted(tmp_path_factory.mktemp("trt")) as found:
+        yield found
+
+
+@pytest.fixture
+def front(trt_front: Front) -> Front:
+    """The same, and the server is well."""
+    trt_front.fake.fail()
+    return trt_front
 
 
 @pytest.fixture(scope="session")

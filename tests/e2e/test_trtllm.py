@@ -5,26 +5,14 @@ The client is the real one of openai, and the ledger is looked at after each req
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.trtllm import TOKENS, Front, Said, fronted
+from tests.e2e.trtllm import TOKENS, Front, Said
 from tests.trtllm.faults import FAULTS
 
 PROMPT = "Grüße, <|end|> and so on"
-
-
-@pytest.fixture(scope="module")
-def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with fronted(tmp_path_factory.mktemp("trt")) as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def well(front: Front) -> None:
-    front.fake.fail()
 
 
 class End(NamedTuple):

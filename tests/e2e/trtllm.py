@@ -74,6 +74,12 @@ class Front:
         """One that no test has used."""
         return f"m{next(self._names)}"
 
+    def tenant(self) -> str:
+        """The key of a tenant that nobody has seen."""
+        name = f"t{next(self._names)}"
+        self.stack.cli("tenants", "create", name)
+        return self.stack.cli("keys", "create", name).strip()
+
     def client(self, key: str = "") -> openai.OpenAI:
         return openai.OpenAI(
             base_url=f"{self.stack.url}/v1", api_key=key or self.stack.key, max_retries=0
@@ -136,12 +142,12 @@ def _take(said: Said, chunk: Any) -> None:
 
 @contextmanager
 def fronted(
-    folder: Path, *, more: str = "", config: dict[str, Any] | None = None
+    folder: Path, *, more: str = "", config: dict[str, Any] | None = None, models: int = MODELS
 ) -> Iterator[Front]:
     """`more` is of each model; `{folder}` in it is the tokenizer's."""
     model = tokenizer_folder(folder / "model")
     with served(folder, model=str(model), config=config) as fake:
         told = (more or 'tokenizer = "{folder}"').format(folder=model)
-        models = "".join(MODEL.format(id=f"m{i}", url=fake.url, more=told) for i in range(MODELS))
-        with running(folder, RELAY + models) as stack:
+        each = (MODEL.format(id=f"m{i}", url=fake.url, more=told) for i in range(models))
+        with running(folder, RELAY + "".join(each)) as stack:
             yield Front(stack, fake, model)

@@ -35,7 +35,8 @@ def told(frame: Frame) -> list[Any]:
 
 
 def plain(**more: Any) -> Any:
-    return trt_reader("cmpl-1", "m", is_salted=True, **({"prompt_tokens": 7} | more))
+    shape = Shape("chat", **({"prompt_tokens": 7} | more))
+    return trt_reader("cmpl-1", "m", shape, is_salted=True)
 
 
 def test_a_chat_s_chunks_become_a_completion_s() -> None:
@@ -73,17 +74,23 @@ def test_chunks_that_are_none(bad: dict[str, Any]) -> None:
         plain()(b"data: " + msgspec.json.encode(bad))
 
 
+def test_a_plain_prompt_s_own_answer_keeps_openai_s_fields() -> None:
+    choice = {"index": 0, "text": "a", "token_ids": None, "stop_reason": None, "logprobs": None}
+    (shaped,) = Shape("completion")({"choices": [choice | {"finish_reason": None}]})["choices"]
+    assert shaped == {"index": 0, "text": "a", "logprobs": None, "finish_reason": None}
+
+
 def test_a_whole_answer_that_hasn_t_ended_is_none() -> None:
     message: dict[str, Any] = {"message": {"content": "a"}, "finish_reason": None}
     bodies: list[Any] = [None, [], {"choices": [message]}]
     for body in bodies:
         with pytest.raises(BadFrame):
-            Shape("message", None)(body)
+            Shape("chat", is_whole=True)(body)
     message["finish_reason"] = "stop"
-    (choice,) = Shape("message", None)({"choices": [message]})["choices"]
+    (choice,) = Shape("chat", is_whole=True)({"choices": [message]})["choices"]
     assert choice["message"] == {"content": "a", "refusal": None}
     with pytest.raises(IntegrityAbort):
-        Shape("message", None)({"choices": [message | {"stop_reason": "kv_integrity_abort"}]})
+        Shape("chat", is_whole=True)({"choices": [message | {"stop_reason": "kv_integrity_abort"}]})
 
 
 QUOTED = (
