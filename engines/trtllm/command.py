@@ -8,13 +8,13 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from engines.trtllm import folder
 from engines.trtllm.roles import Role
 from engines.trtllm.settings import TrtSettings
 
 PORT = 8000  # trtllm-serve's own
 # It would tell its maker how it is used, from 1.3 on.
 ENVIRONMENT = {"TRTLLM_NO_USAGE_STATS": "1"}
-GUARD_FOLDER = "BULKHEAD_GUARD_DIR"
 
 
 class Address(NamedTuple):
@@ -52,7 +52,7 @@ def environment(trt: TrtSettings, python: str, guard_folder: str) -> dict[str, s
     """What a server needs in its environment. `python` holds the guard's modules."""
     if not trt.guard:
         return dict(ENVIRONMENT)
-    return ENVIRONMENT | {"PYTHONPATH": python, GUARD_FOLDER: guard_folder}
+    return ENVIRONMENT | {"PYTHONPATH": python} | dict.fromkeys(folder.VARIABLES, guard_folder)
 
 
 def over_machines(trt: TrtSettings, command: Sequence[str], hosts: Mapping[str, int]) -> list[str]:
