@@ -9,6 +9,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from engines.trtllm import folder
+from engines.trtllm.render import Unrenderable
 from engines.trtllm.roles import Role
 from engines.trtllm.settings import TrtSettings
 
@@ -34,7 +35,7 @@ def address_of(url: str) -> Address:
 def serve(trt: TrtSettings, role: Role, config: str, at: Address, path: str = "") -> list[str]:
     """One server. `config` is its YAML; `path` the checkpoint, if it isn't the role's."""
     return [
-        _program(trt, "trtllm-serve"),
+        program(trt, "trtllm-serve"),
         path or role.path,
         *("--backend", "pytorch"),
         *("--host", at.host),
@@ -45,7 +46,7 @@ def serve(trt: TrtSettings, role: Role, config: str, at: Address, path: str = ""
 
 def front(trt: TrtSettings, config: str) -> list[str]:
     """The front of context and generation servers; its YAML says where it listens."""
-    return [_program(trt, "trtllm-serve"), "disaggregated", "-c", config]
+    return [program(trt, "trtllm-serve"), "disaggregated", "-c", config]
 
 
 def environment(trt: TrtSettings, python: str, guard_folder: str) -> dict[str, str]:
@@ -62,7 +63,7 @@ def over_machines(trt: TrtSettings, command: Sequence[str], hosts: Mapping[str, 
         *("-n", str(sum(hosts.values()))),
         *("--host", ",".join(f"{host}:{num_gpus}" for host, num_gpus in hosts.items())),
         *(part for name in sorted(_exported(trt)) for part in ("-x", name)),
-        _program(trt, "trtllm-llmapi-launch"),
+        program(trt, "trtllm-llmapi-launch"),
         *command,
     ]
 
@@ -97,8 +98,15 @@ def container(
     ]
 
 
-def _mount(folder: str, is_writable: bool) -> str:
-    return f"{folder}:{folder}" if is_writable else f"{folder}:{folder}:ro"
+def _mount(place: str, is_writable: bool) -> str:
+    return f"{mountable(place)}:{place}" + ("" if is_writable else ":ro")
+
+
+def mountable(place: str) -> str:
+    """A folder that a container can be given. Raises Unrenderable for one that can't be named."""
+    if set(place) & set(",:"):
+        raise Unrenderable(f"{place}: a container's mounts can't name a folder with a , or a :")
+    return place
 
 
 def line(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
@@ -107,6 +115,6 @@ def line(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     return " ".join([*before, shlex.join(command)])
 
 
-def _program(trt: TrtSettings, name: str) -> str:
+def program(trt: TrtSettings, name: str) -> str:
     """Programs of a venv lie beside its Python."""
     return str(PurePosixPath(trt.python).parent / name) if trt.python else name

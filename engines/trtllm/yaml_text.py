@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 WIDTH = 100
 INDENT = "  "
-# What no version of YAML reads as anything but a string begins with a letter, and is none of these.
-PLAIN = re.compile(r"^[A-Za-z][A-Za-z0-9_./-]*\Z")
+# What no version of YAML reads as anything but a string begins so, and is none of these.
+PLAIN = re.compile(r"^[A-Za-z/][A-Za-z0-9_./-]*\Z")
 WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "none", "nan"))
 # What no document can hold as it is; U+2028 and U+2029 are line breaks to YAML 1.1.
 UNPRINTABLE = re.compile(
@@ -66,17 +66,24 @@ def _mapping(keys: Sequence[Key], indent: str) -> Iterator[str]:
 def _entry(start: str, value: Any, inside: str) -> Iterator[str]:
     """The line of a key or of an item, and those of what it holds."""
     keys = _keys(value)
-    if keys is None and not isinstance(value, (list, tuple)):
+    if isinstance(value, str) and _is_block(value):
+        yield f"{start} |"
+        yield from (f"{inside}{line}" if line else "" for line in value[:-1].split("\n"))
+    elif keys is None and not isinstance(value, (list, tuple)):
         yield f"{start} {scalar(value)}"
     elif not value:
         yield f"{start} {'[]' if keys is None else '{}'}"
-    else:
+    elif keys is None:
         yield start
-        if keys is not None:
-            yield from _mapping(keys, inside)
+        for one in value:
+            yield from _entry(f"{inside}-", one, inside + INDENT)
+    else:
+        lines = list(_mapping(keys, inside))
+        if start.endswith("-") and not keys[0].why:  # an item begins with its first key
+            lines[0] = f"{start} {lines[0].lstrip(' ')}"
         else:
-            for one in value:
-                yield from _entry(f"{inside}-", one, inside + INDENT)
+            yield start
+        yield from lines
 
 
 def _comment(text: str, indent: str) -> Iterator[str]:
@@ -107,6 +114,19 @@ def _number(value: float) -> str:
     if mantissa.lstrip("-") in ("inf", "nan"):
         raise ValueError(f"{mantissa} is no number that a setting can have")
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}{e}{exponent}"
+
+
+def _is_block(text: str) -> bool:
+    """Whether a text can stand as its lines, indented: each ends, and what is blank is empty."""
+    *lines, rest = text.split("\n")
+    return (
+        rest == ""
+        and len(lines) > 1
+        and lines[0][:1] not in ("", " ")
+        and lines[-1] != ""
+        and all(not line or line.strip(" ") for line in lines)
+        and not any(map(UNPRINTABLE.search, lines))
+    )
 
 
 def _text(value: str) -> str:

@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from engines.trtllm.closure import NoModule
-from engines.trtllm.commands import Served
+from engines.trtllm.commands import Laid, Served
+from engines.trtllm.kubernetes import kubernetes_yaml
 from engines.trtllm.render import Unrenderable
 from engines.trtllm.rendered import Rendered, rendered, write
 from engines.trtllm.roles import roles
 from engines.trtllm.settings import ENGINE
+from engines.trtllm.slurm import slurm_script
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import trt_model_ids
 from gateway.cli.help import Sentences
@@ -21,6 +24,7 @@ from runtime.config.models import ModelSettings
 from runtime.settings import Settings
 
 GPUS = 8  # of a machine
+ELSEWHERE = Path("/etc/bulkhead/trt")  # where files may lie that are printed
 
 
 @click.group(cls=Sentences)
@@ -41,6 +45,15 @@ def trt() -> None:
     help="Which YAML to print, where prompts are computed apart from answers.",
 )
 @click.option(
+    "--as",
+    "form",
+    type=click.Choice(["kubernetes", "slurm"]),
+    help="As objects of Kubernetes, or as a job of Slurm's (with --out, which all nodes must see).",
+)
+@click.option(
+    "--image", default="", help="Of a container that has TensorRT-LLM. Else the config's."
+)
+@click.option(
     "--gpus-per-machine",
     type=click.IntRange(1),
     default=GPUS,
@@ -49,10 +62,12 @@ def trt() -> None:
 )
 @places
 @as_json
-def render(
+def render(  # noqa: PLR0913 - one argument an option
     model: str,
     out: Path | None,
     role: str | None,
+    form: str | None,
+    image: str,
     gpus_per_machine: int,
     places: Places,
     as_json: bool,
@@ -62,11 +77,15 @@ def render(
     The same settings give the same bytes. Nothing secret is in them.
     """
     served = served_of(peek(places), model)
+    if image:
+        served = served._replace(trt=replace(served.trt, image=image, python=""))
     if not all(one.path for one in roles(served.path, served.trt)):
         raise Declined(f"{model}: its `path` isn't set: which checkpoint is served?")
-    folder = out.absolute() if out else Path("/etc/bulkhead/trt") / served.id.replace("/", "_")
+    if form == "slurm" and out is None:
+        raise click.UsageError("a Slurm job reads files: say with --out where they go")
+    folder = out.absolute() if out else ELSEWHERE / served.id.replace("/", "_")
     try:
-        found = rendered(served, str(folder), gpus_per_machine)
+        found = _rendered(served, str(folder), form, gpus_per_machine)
         if out:
             write(found, out)
     except (Unrenderable, NoModule, OSError) as fault:
@@ -77,6 +96,16 @@ def render(
         click.echo(json.dumps({"folder": str(folder), "files": sorted(found.files)}))
     else:
         click.echo(f"{folder}: {', '.join(sorted({name.split('/')[0] for name in found.files}))}")
+
+
+def _rendered(served: Served, folder: str, form: str | None, gpus_per_machine: int) -> Rendered:
+    if form == "kubernetes":
+        text = kubernetes_yaml(served, gpus_per_machine)
+        return Rendered({"kubernetes.yaml": text}, {}, Laid(folder, {}))
+    found = rendered(served, folder, gpus_per_machine)
+    if form == "slurm":
+        found.files["slurm.sh"] = slurm_script(served, found.laid, gpus_per_machine)
+    return found
 
 
 def served_of(settings: Settings, name: str) -> Served:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from engines.trtllm.commands import Laid, Served, command_text, hosts_of
 from engines.trtllm.roles import roles
 from engines.trtllm.settings import TrtSettings
 from tests.engines.trtllm.settings import PAIR
+from tests.test_packaging import lint, tool
 from tests.trtllm.options import read_options
 
 PATH = "/models/it's a llama"
@@ -111,15 +110,11 @@ def test_prompts_and_answers_apart_have_a_line_a_server_and_one_for_the_front() 
     assert lines[-1] == ["trtllm-serve", "disaggregated", "-c", "/etc/trt x/front.yaml"]
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 @pytest.mark.parametrize("said", [{}, {"image": "i"}, {"tensor_parallel": 32}, PAIR])
 def test_a_shell_reads_them(said: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "command.txt"
     file.write_text(told(**said))
-    done = subprocess.run(
-        ["shellcheck", "--shell=sh", "--norc", file], capture_output=True, text=True
-    )
-    assert done.stdout == ""
+    assert lint(tool("shellcheck"), "--shell=sh", "--norc", file) == ""
 
 
 def test_every_role_has_its_own_yaml() -> None:

@@ -21,9 +21,10 @@ SCALARS = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(TEXT)
 )
+LINES = st.lists(st.text("ab #:-\t\u2028é", max_size=6), min_size=1).map("\n".join)
 NAMES = st.text(TEXT, max_size=30)
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner), max_leaves=12
+    SCALARS | LINES, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner), max_leaves=12
 )
 
 

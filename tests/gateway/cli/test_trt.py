@@ -22,7 +22,8 @@ urls = ["10.0.0.6:8002", "10.0.0.7:8002"]
 def run(folder: Path, text: str, *words: str) -> tuple[int, str, str]:
     (folder / "bulkhead.toml").write_text(
         '[[models]]\nid = "llama"\naliases = ["@cf/meta/llama"]\nengine = "tensorrt-llm"\n'
-        'path = "/models/llama"\napi_key_secret = "KEY"\n[models.trt]\nguard = false\n' + text
+        'path = "/models/llama"\napi_key_secret = "KEY"\nurl = "${URL}"\n'
+        "[models.trt]\nguard = false\n" + text + '\n[vars]\nURL = "http://127.0.0.1:8000/v1"\n'
     )
     asked = ["trt", "render", "--config", str(folder / "bulkhead.toml")]
     done = CliRunner().invoke(main, [*asked, "--state", str(folder / "state"), *words])
@@ -78,3 +79,36 @@ def test_a_folder_that_can_t_be_written_is_told(tmp_path: Path) -> None:
     code, _, err = run(tmp_path, "", "llama", "--out", str(tmp_path / "file" / "out"))
     assert code == 1
     assert "llama" in err
+
+
+NAMED = APART.replace("10.0.0.", "node-")
+
+
+def test_it_can_be_objects_of_kubernetes_or_a_job_of_slurm_s(tmp_path: Path) -> None:
+    url = ("--var", "URL:http://front:8000/v1")
+    code, out, err = run(tmp_path, NAMED, "llama", *url, "--as", "kubernetes", "--image", "trt:1")
+    assert code == 0, err
+    kinds = [one["kind"] for one in yaml.safe_load_all(out)]
+    assert kinds.count("Deployment") == 4
+    folder = tmp_path / "out"
+    code, _, err = run(tmp_path, NAMED, "llama", *url, "--as", "slurm", "--out", str(folder))
+    assert code == 0, err
+    assert f"--config {folder}/context.yaml" in (folder / "slurm.sh").read_text().replace(
+        " \\\n ", ""
+    )
+    assert (folder / "context.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--as", "slurm"), 2, "--out"),
+        (("--as", "kubernetes"), 1, "--image"),
+        (("--as", "kubernetes", "--image", "i"), 1, "127.0.0.1 is no name"),
+    ],
+)
+def test_what_can_t_be_rendered_so_is_told(
+    words: tuple[str, ...], code: int, told: str, tmp_path: Path
+) -> None:
+    found, _, err = run(tmp_path, NAMED, "llama", *words)
+    assert (found, told in err) == (code, True), err
