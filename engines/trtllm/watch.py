@@ -19,7 +19,7 @@ from engines.trtllm.stops import Stops, StopsFull
 
 log = logging.getLogger("bulkhead.guard")
 
-MAX_CLIENTS = 65536  # whose requests are remembered: some are cancelled, and nobody says so
+MAX_CLIENTS = 65536  # the last requests, whose names are kept
 ON_DEVICE = "device_table"  # a kind of violation: the device's table names another block
 
 
@@ -81,9 +81,11 @@ class Watch:
         self._tell_state()
 
     def finished(self, request: int, blocks: Sequence[int] | None = None) -> None:
-        """It gives its blocks back; `blocks`: all that it had, where that is told."""
+        """It gives its blocks back; `blocks`: all that it had, where that is told.
+
+        Its name is kept: it may be found at fault yet, and who has no name stops everybody.
+        """
         self._tell(self._shadow.finished(request, blocks))
-        self._clients.pop(request, None)
 
     def found_on_device(self, faults: Iterable[tuple[int, int]], num_checked: int) -> None:
         """Requests whose table in the device's memory doesn't name the block that it should."""

@@ -138,6 +138,15 @@ def test_a_request_that_cannot_be_stopped_alone_stops_all_where_hooks_stop(playe
     assert [line["client"] for line in told["journal"]] == [None]
 
 
+def test_who_has_ended_and_runs_on_is_stopped_by_name(played: Played) -> None:
+    told = played("ended")
+    assert 3 in told["stopped"]
+    assert not told["poisoned"]
+    assert {line["kind"] for line in told["journal"] if line["client"] == 3} & {"stale", "double"}
+    if played.has_hook:
+        assert told["outputs"][1][-1] == "terminate kv_integrity_abort"
+
+
 def test_a_wrong_device_table_stops_its_row_before_a_token(played: Played) -> None:
     told = played("device")
     assert [line["kind"] for line in told["journal"]] == ["device_table"]

@@ -99,6 +99,16 @@ def scene_unnamed() -> Any:
     return result(one, other)
 
 
+def scene_ended() -> Any:
+    """A request that has ended runs on, and a block of it has gone to another: it has its name."""
+    executor, one, other = begun()
+    executor.finish(other)
+    third = Request(102, 4, "tenant a", list(range(80, 86)), [other.blocks[0], 7])
+    executor.admit(third)
+    executor.iterate([one, other, third])
+    return result(one, other, third)
+
+
 def scene_device() -> Any:
     """Of one row, the table that attention reads isn't what the scheduler said."""
     executor, one, other = begun()
