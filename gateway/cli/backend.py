@@ -9,10 +9,12 @@ import sys
 import click
 import msgspec
 
+from gateway.cli import flags
 from gateway.cli.accounts import as_json
 from gateway.cli.columns import table
+from gateway.cli.completing import model_ids
 from gateway.cli.help import Sentences
-from gateway.cli.options import Unreachable, telling
+from gateway.cli.options import Places, Unreachable, peek, places, telling
 from gateway.conformance.backend import Target, Unusable
 from gateway.conformance.run import trials
 from gateway.conformance.verdict import Line, Verdict
@@ -76,6 +78,39 @@ def test_backend(  # noqa: PLR0913 - one argument an option
         rows = [(MARKS[line.verdict], line.name, line.seen) for line in lines]
         click.echo(table(rows, ("", "WHAT", "SEEN")))
     sys.exit(any(line.verdict is Verdict.FAIL for line in lines))
+
+
+@backend.command("flags")
+@click.argument("model", shell_complete=model_ids)
+@click.option("--weights", default="", help="A folder of its. Default: the model's name there.")
+@click.option(
+    "--kv",
+    type=click.Choice(["fp8", "auto"]),
+    default="fp8",
+    show_default=True,
+    help="What its KV cache holds: FP8 (e4m3), or what the weights say.",
+)
+@click.option("--tensor-parallel", type=click.IntRange(1), default=1, help="GPUs of one server.")
+@click.option(
+    "--role",
+    type=click.Choice(["prefill", "decode"]),
+    help="Of servers that compute prompts, or answers, alone.",
+)
+@places
+def tell_flags(
+    model: str, weights: str, kv: str, tensor_parallel: int, role: str | None, places: Places
+) -> None:
+    """Print the command lines that start MODEL's servers: of vLLM and SGLang.
+
+    With them its servers keep tenants' prefixes as the configuration says, and run as many requests
+    at once as are sent to them.
+    """
+    found = next((one for one in peek(places).file.models if model in (one.id, *one.aliases)), None)
+    if found is None or found.engine != "openai" or found.kind not in flags.KINDS:
+        raise click.UsageError(f"{model!r} is no model with servers of vLLM or SGLang")
+    wish = flags.Wish(weights, kv, tensor_parallel, role or "")  # type: ignore[arg-type] # checked
+    for line in flags.lines(found, wish):
+        click.echo(line)
 
 
 async def _tried(target: Target, *, shown: bool) -> list[Line]:
