@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -34,6 +34,13 @@ FAREWELL_S = 5.0  # for a client to take in why its answer ended
 Headers = list[tuple[bytes, bytes]]
 
 
+class Listener(Protocol):
+    """Hears what the client is sent."""
+
+    def add(self, data: bytes) -> None:
+        """Bytes of the answer's body."""
+
+
 class Call:
     """A request and its answer. `notes` become the request's log line."""
 
@@ -44,6 +51,7 @@ class Call:
         self.notes: dict[str, Any] = {}
         self.status = 0  # 0 until the answer has started
         self.extra: dict[bytes, bytes] = {}  # headers that any answer is to carry
+        self.listener: Listener | None = None
         self._receive = receive
         self._send = send
         self.is_reading = False  # the request's body
@@ -118,6 +126,8 @@ class Call:
 
     async def send_json(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         """A whole JSON answer."""
+        if self.listener is not None:
+            self.listener.add(body)
         length = (b"content-length", b"%d" % len(body))
         await self._start(
             status, [(b"content-type", b"application/json"), length, *(headers or [])]
@@ -144,6 +154,8 @@ class Call:
                 await self._start(
                     200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
                 )
+            if self.listener is not None:
+                self.listener.add(data)
             began = self._write_began = time.perf_counter()
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
             self._last_write, self._write_began = time.perf_counter(), None

@@ -55,6 +55,7 @@ async def _complete(env: Env, call: Call, caller: Principal, read: Callable[[], 
     ask.model = deployment.id  # it may have been asked for by an alias
     call.extra |= deployment.notices
     call.notes |= {"model": deployment.id, "stream": ask.stream}
+    call.listener = env.payloads.tape(principal.tenant_name, ask, env.clock.now_us())
 
     async def opening_for(served: Deployment) -> Opening:
         return Opening(

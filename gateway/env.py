@@ -20,6 +20,7 @@ from gateway.in_flight import InFlight
 from gateway.ledger import Ledger
 from gateway.limits.admission import Admission
 from gateway.money.book import PriceBook
+from gateway.payloads.payloads import Payloads
 from gateway.pulse import Pulse
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.relay import Relay
@@ -51,6 +52,7 @@ class Env:
     in_flight: InFlight
     pulse: Pulse
     telemetry: Telemetry
+    payloads: Payloads
     limits: LimitSettings
     observability: ObservabilitySettings
     prices: PriceBook

@@ -45,6 +45,7 @@ from gateway.money.checkpoints import LABEL as CHECKPOINT_LABEL, key_of
 from gateway.money.keeping import Keeper
 from gateway.money.wanted import wanted_of
 from gateway.owning import in_use, own_store
+from gateway.payloads.payloads import Payloads
 from gateway.pulse import Pulse
 from gateway.relay.attached import AttachedServers
 from gateway.relay.health import Health
@@ -101,6 +102,7 @@ class Parts:
     in_flight: InFlight
     pulse: Pulse
     telemetry: Telemetry
+    payloads: Payloads
 
     def env(self, settings: Settings, newest: Callable[[], Env] | None = None) -> Env:
         """What requests are given under these settings. `newest`: see Env."""
@@ -123,6 +125,7 @@ class Parts:
             in_flight=self.in_flight,
             pulse=self.pulse,
             telemetry=self.telemetry,
+            payloads=self.payloads,
             limits=settings.file.limits,
             observability=settings.file.observability,
             prices=self.prices(settings),
@@ -156,6 +159,7 @@ class Parts:
         await self.attached.keep(env.catalog, connect_s)
         self.health.settings = settings.file.relay
         await self.telemetry.keep(settings)
+        await self.payloads.keep(settings)
 
 
 @asynccontextmanager
@@ -201,6 +205,8 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         health = Health(attached, placement, salt_key, settings.file.relay)
         await stack.enter_async_context(running(health.follow()))
         events, telemetry = _tellers(stack, settings)
+        payloads = Payloads(boot_id)
+        stack.push_async_callback(payloads.aclose)
         gate = await stack.enter_async_context(_gate(settings, boot_id))
         yield Parts(
             alerts=AlertSender(database, writer, door, SYSTEM_CLOCK),
@@ -227,6 +233,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
             in_flight=InFlight(),
             pulse=Pulse(),
             telemetry=telemetry,
+            payloads=payloads,
         )
 
 

@@ -144,6 +144,7 @@ def tell(env: Env, call: Call, counts: Counts) -> None:
     }
     counts.saw(fields)
     env.telemetry.saw(fields, call.header)
+    env.payloads.put(call.listener, fields)
     failed = call.status >= 400 or "code" in call.notes
     if is_told(env.observability, call.id, failed=failed):
         log.info("request", **fields)

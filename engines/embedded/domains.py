@@ -38,6 +38,10 @@ class Domains:
             del self._holders[domain]
             self._free_slots.append(self.slots.pop(domain))
 
+    def num_holders(self, domain: str) -> int:
+        """How many pages and seqs there are of it."""
+        return self._holders[domain]
+
     def name(self, slot: int) -> str | None:
         """The live domain that has this slot."""
         return next((name for name, held in self.slots.items() if held == slot), None)

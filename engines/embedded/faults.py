@@ -136,10 +136,10 @@ def drop_domain_from_key(engine: EmbeddedEngine) -> str:
 def stale_index_entry(engine: EmbeddedEngine) -> str:
     """A cached page is freed, and its entry stays."""
     prefix = engine.tables.prefix
-    page = next(iter(prefix._evictable), None)
+    page = next(prefix._evictable.candidates(), None)
     if page is None:
         raise FaultImpossible("no page is cached")
-    del prefix._evictable[page]
+    prefix._evictable.discard(page)
     engine.pool.evict(page)
     return f"cached page {page} was freed, its entry stays"
 

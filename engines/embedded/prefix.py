@@ -7,13 +7,13 @@ the page's tag is another one by now, the entry is worthless and the lookup miss
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from engines.embedded.eviction import Unheld
 from engines.embedded.pages import PagePool, State
 from engines.embedded.seq import Page
 
@@ -57,14 +57,14 @@ def _begun(scope: KeyScope) -> HASH:
 
 
 class PrefixCache:
-    """The index from content keys to pages, and the order in which unheld pages are evicted."""
+    """The index from content keys to pages, and those of them that nobody holds."""
 
     def __init__(self, pool: PagePool) -> None:
         self.is_closed = False
         self._pool = pool
         self._pages: dict[bytes, Page] = {}
         self._keys: dict[int, bytes] = {}  # page id -> its key in `_pages`
-        self._evictable: OrderedDict[int, None] = OrderedDict()  # oldest first
+        self._evictable = Unheld(pool.domains.num_holders)
 
     @property
     def num_evictable(self) -> int:
@@ -89,7 +89,7 @@ class PrefixCache:
         """Add a holder to each of the matched pages."""
         for page in pages:
             self._pool.share(page.id)
-            self._evictable.pop(page.id, None)
+            self._evictable.discard(page.id)
 
     def insert(self, key: bytes, page: Page) -> None:
         """Index a sealed page, unless an intact page of the same content is indexed already."""
@@ -110,18 +110,18 @@ class PrefixCache:
         keep = page.id in self._keys
         self._pool.release(page.id, keep=keep)
         if keep and self._pool.refs[page.id] == 0:
-            self._evictable[page.id] = None
+            self._evictable.add(page.id, self._pool.domain_of(page.id) or "")
 
-    def evict_oldest(self) -> bool:
-        """Give up the page that has been unheld the longest; False if there is none to give up.
+    def evict_one(self) -> bool:
+        """Give up a page that nobody holds, of whoever has the most; False if there is none.
 
         One that a step on its way may still read is no help yet, and those after it are younger.
         """
-        page = next(iter(self._evictable), None)
-        if page is None or not self._pool.is_untouched(page):
-            return False
-        self._evict(page)
-        return True
+        for page in self._evictable.candidates():
+            if self._pool.is_untouched(page):
+                self._evict(page)
+                return True
+        return False
 
     def purge(self, domain: str) -> None:
         """Let nobody find a page of this domain again; those that nobody holds are given up."""
@@ -140,7 +140,7 @@ class PrefixCache:
         """Take a page out of use, whoever holds it, if it isn't already."""
         if self._pool.states[page] != State.QUARANTINED:
             self.forget(page)
-            self._evictable.pop(page, None)
+            self._evictable.discard(page)
             self._pool.quarantine(page)
 
     def forget(self, page: int) -> None:
@@ -149,7 +149,7 @@ class PrefixCache:
             del self._pages[key]
 
     def _evict(self, page: int) -> None:
-        del self._evictable[page]
+        self._evictable.discard(page)
         self.forget(page)
         self._pool.evict(page)
 

@@ -198,7 +198,7 @@ class Tables:
         """Make sure that a page is free. False: all are held, or not yet out of a step's reach."""
         while self.pool.num_free == 0:
             self.pool.recycle()
-            if self.pool.num_free == 0 and not self.prefix.evict_oldest():
+            if self.pool.num_free == 0 and not self.prefix.evict_one():
                 return False
         return True
 
@@ -224,7 +224,7 @@ class Tables:
 
     def _find_slot(self, domain: str) -> bool:
         domains = self.pool.domains
-        while not domains.can_open(domain) and self.prefix.evict_oldest():
+        while not domains.can_open(domain) and self.prefix.evict_one():
             self.pool.recycle()
         return domains.can_open(domain)
 

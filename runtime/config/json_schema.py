@@ -52,6 +52,7 @@ HEADINGS: dict[type[Struct], str] = {
     tls.ClientTls: "`[nodes.tls]`",
     observability.ObservabilitySettings: "`[observability]`",
     observability.OtelSettings: "`[observability.otel]`",
+    observability.PayloadSettings: "`[observability.payloads]`",
     alerts.AlertSettings: "`[alerts]`",
     sections.ExportSettings: "`[export]`",
     sections.TriggerSettings: "`[triggers]`",

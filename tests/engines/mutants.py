@@ -127,7 +127,7 @@ def keeps_entries_of_evicted_pages(engine: EmbeddedEngine, patch: Patch) -> None
     """The index still names them."""
 
     def evict(prefix: PrefixCache, page: int) -> None:
-        del prefix._evictable[page]
+        prefix._evictable.discard(page)
         prefix._pool.evict(page)
 
     patch.setattr(PrefixCache, "_evict", evict)

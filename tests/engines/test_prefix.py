@@ -114,6 +114,6 @@ def test_the_longest_unheld_page_is_evicted_first(pool: PagePool, prefix: Prefix
     prefix.take([old])
     assert prefix.num_evictable == 1
     prefix.release(old)
-    prefix.evict_oldest()
+    prefix.evict_one()
     assert prefix.match([b"1"]) == [old]
     assert not pool.holds(young)

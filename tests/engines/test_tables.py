@@ -174,7 +174,7 @@ def test_the_last_pages_of_a_prefix_are_evicted_first(tables: Tables) -> None:
     """A prefix shrinks from its end: what is left stays reachable."""
     leave_cached(tables, 17)
     assert tables.prefix.num_evictable == 4
-    tables.prefix.evict_oldest()
+    tables.prefix.evict_one()
     seq = make_seq(17, 1)
     assert tables.admit(seq)
     assert seq.num_cached == 12

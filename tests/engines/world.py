@@ -131,7 +131,7 @@ class World:
             self.pool.recycle()
 
     def evict(self, number: int) -> None:
-        self.tables.prefix.evict_oldest()
+        self.tables.prefix.evict_one()
 
     def purge(self, number: int) -> None:
         self.tables.prefix.purge(DOMAINS[number % len(DOMAINS)])
