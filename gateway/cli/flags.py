@@ -43,7 +43,7 @@ def lines(model: ModelSettings, wish: Wish) -> Iterator[str]:
         )
     if wish.phase:
         yield "# The gateway calls what routes between prefill and decode servers. Nobody else may"
-        yield "# reach these, or send them `kv_transfer_params` or a `bootstrap_room`: they name KV."
+        yield "# reach these, or send `kv_transfer_params` or a `bootstrap_room`: they name KV."
     for server in model.attached:
         parts = urlsplit(server.url)
         room = server.max_in_flight or model.max_in_flight
