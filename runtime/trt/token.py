@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 from msgspec import MsgspecError, json
 
+from engines.api import KvIntegrityAbort
 from runtime.node.probe import NO_TLS
 from runtime.trt.watch import Answer, Heard
 
@@ -61,10 +62,13 @@ def _judged(body: bytes) -> Answer:
     """Whether an answer has a token. Its text may be empty: a token need not be a character."""
     try:
         answer: dict[str, Any] = json.decode(body)
-        text = answer["choices"][0]["message"].get("content")
+        choice = answer["choices"][0]
+        text = choice["message"].get("content")
         tokens = (answer.get("usage") or {}).get("completion_tokens")
     except (MsgspecError, LookupError, TypeError, AttributeError):
         return Answer(Heard.FAULT, "it answers what is no completion")
+    if choice.get("stop_reason") == KvIntegrityAbort.code:
+        return Answer(Heard.FAULT, "its guard stops what it answers")
     if tokens == 0 or (tokens is None and not text):
         return Answer(Heard.FAULT, "it answers without a token")
     return Answer(Heard.TOKEN)

@@ -16,6 +16,7 @@ from typing import Any
 import mypy.api
 import pytest
 
+from engines.api import KvIntegrityAbort
 from engines.trtllm import salts
 from engines.trtllm.closure import closure
 from tests.engines.trtllm.stub_tensorrt_llm import GENERATIONS, write_stub
@@ -193,6 +194,10 @@ def test_settings_that_blind_the_guard_are_refused_at_the_start(played: Played) 
     assert sorted(told["said"]) == told["wrong"]
     for name, said in told["said"].items():
         assert name.removesuffix("_config") in said, said
+
+
+def test_the_gateway_knows_the_reason_that_a_hook_stops_with() -> None:
+    assert f'STOP_REASON = "{KvIntegrityAbort.code}"' in closure()["engines/trtllm/hook.py"]
 
 
 def test_without_a_folder_nothing_starts_and_nothing_passes(played: Played) -> None:
