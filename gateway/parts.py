@@ -48,6 +48,7 @@ from gateway.owning import in_use, own_store
 from gateway.payloads.payloads import Payloads
 from gateway.pulse import Pulse
 from gateway.relay.attached import AttachedServers
+from gateway.relay.guards import Guards
 from gateway.relay.health import Health
 from gateway.relay.hosts import HostDirectory
 from gateway.relay.node_link import LocalNode, NodeAddress, RemoteNode
@@ -204,6 +205,7 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         salt_key = root.derive("cache-salt")
         health = Health(attached, placement, salt_key, settings.file.relay)
         await stack.enter_async_context(running(health.follow()))
+        await stack.enter_async_context(running(Guards(attached, placement).follow()))
         events, telemetry = _tellers(stack, settings)
         payloads = Payloads(boot_id)
         stack.push_async_callback(payloads.aclose)

@@ -28,6 +28,7 @@ def _server(url: str, last: Trouble | None) -> dict[str, object]:
         "url": url,
         "is_down": last.is_down if last else False,
         "breaker": last.breaker if last else "closed",
+        "guard": last.guard if last else "",
         "reason": last.reason if last else "",
         "failed_at": last.at if last else None,
     }

@@ -81,6 +81,7 @@ class Server(Struct):
     url: str
     is_down: bool
     breaker: Breaker
+    guard: str  # why the guard in it isn't trusted; "": it is, or there is none
     reason: str
     failed_at: float | None
 

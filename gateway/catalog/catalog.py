@@ -33,6 +33,8 @@ class Server:
     max_in_flight: int = 128
     weight: int = 1
     tls: ClientTls = field(default_factory=ClientTls)  # absolute paths
+    guard_url: str = ""  # where its launcher tells of the guard in it
+    guard_key: str = field(default="", repr=False)  # what is shown there
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,8 @@ def _servers(model: ModelSettings, secrets: Mapping[str, str], folder: Path) -> 
             max_in_flight=server.max_in_flight or model.max_in_flight,
             weight=server.weight,
             tls=certificates.absolute(server.tls if server.tls != PLAIN else model.tls, folder),
+            guard_url=server.guard_url.rstrip("/") if model.trt.guard else "",
+            guard_key=secrets.get(model.trt.guard_secret, ""),
         )
         for server in model.attached
     )

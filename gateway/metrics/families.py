@@ -52,6 +52,15 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
         "gauge",
         "Whether a host or server is sent requests: 0 while its breaker is open.",
     ),
+    "bulkhead_guard_trusted": (
+        "gauge",
+        "Whether the guard in an attached server is known to watch: else it is sent nothing.",
+    ),
+    "bulkhead_guard_violations": (
+        "gauge",
+        "Violations that it has told of, since this process follows it.",
+    ),
+    "bulkhead_guard_steps": ("gauge", "Steps that it has looked at, since its server's start."),
     "bulkhead_keys_blind": ("gauge", "Whether keys can't be checked: all requests are refused."),
     "bulkhead_limits_together": (
         "gauge",

@@ -8,26 +8,33 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from gateway.relay.deadline import Deadline, Silence
 from gateway.relay.place import Place
 from gateway.relay.transport import Broken
+from gateway.relay.trust import Flight
 
 # So much is read, written and in copies at a time; what a server sends faster waits with it.
 PIECE_BYTES = 16 * 1024
 
 
 class Answer:
-    """Its bytes as they come. `place` is where they come from."""
+    """Its bytes as they come. `place` is where they come from; a `flight` may be ended there."""
 
     def __init__(
-        self, place: Place, first: bytes, rest: AsyncIterator[bytes], idle_s: float
+        self,
+        place: Place,
+        first: bytes,
+        rest: AsyncIterator[bytes],
+        idle_s: float,
+        flight: Flight | None = None,
     ) -> None:
         self.place = place
         self._first = first
         self._rest = rest
         self._idle_s = idle_s
+        self._flight = flight
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """All bytes. Raises Broken, and UpstreamTimeout for too long a silence."""
+        """All bytes. Raises Broken, UpstreamTimeout for too long a silence, IntegrityAbort."""
         chunk: bytes | None = self._first
-        clock, silence = asyncio.get_running_loop().time, Silence(self._idle_s)
+        clock, silence = asyncio.get_running_loop().time, Silence(self._idle_s, self._flight)
         try:
             while chunk is not None:
                 self.place.heard_at = clock()
@@ -36,6 +43,8 @@ class Answer:
                 else:
                     for at in range(0, len(chunk), PIECE_BYTES):
                         yield chunk[at : at + PIECE_BYTES]
+                        if self._flight is not None:
+                            self._flight.check()
                 chunk = None  # nothing is held while the next is waited for
                 with silence:
                     chunk = await anext(self._rest, None)
@@ -43,9 +52,9 @@ class Answer:
             silence.close()
 
     async def read(self, limit: int, within_s: float) -> bytes:
-        """The whole body. Raises Broken, also when it is over `limit` bytes; UpstreamTimeout."""
+        """The whole body. Raises Broken, also when it is over `limit` bytes; see `chunks`."""
         parts, size = [self._first], len(self._first)
-        async with Deadline(within_s):
+        async with Deadline(within_s, self._flight):
             async for chunk in self._rest:
                 parts.append(chunk)
                 size += len(chunk)

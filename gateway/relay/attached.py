@@ -19,6 +19,7 @@ from gateway.relay.prompt_ids import PromptEncoders
 from gateway.relay.retries import RetryBudget
 from gateway.relay.transport import Transport
 from gateway.relay.troubles import Troubles
+from gateway.relay.trust import Trust
 from runtime.config.tls import ClientTls
 from runtime.tls.contexts import Followed
 
@@ -103,6 +104,10 @@ class AttachedServers:
             place = Place(name, server.url, self._transports[way], server=server)
             self._places[deployment.id, way] = place
         place.server = server  # its key and its share of the load may be others by now
+        if not server.guard_url:
+            place.guard = None
+        elif place.guard is None:  # no request goes there before it is heard
+            place.guard = Trust(asyncio.get_running_loop().time())
         return place
 
     async def keep(self, deployments: Iterable[Deployment], connect_s: float) -> None:

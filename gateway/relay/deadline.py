@@ -1,25 +1,33 @@
-"""How long an engine may be silent. As `asyncio.timeout`, for what runs several times a request."""
+"""How long an engine may be silent. As `asyncio.timeout`, for what runs several times a request.
+
+Where a server's guard is heard, a request in flight there may be ended while it waits.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from types import TracebackType
 
-from gateway.errors import UpstreamTimeout
+from gateway.errors import Refusal, UpstreamTimeout
+from gateway.relay.trust import Flight
 
 
 class Deadline:
     """What takes longer than so many seconds inside is UpstreamTimeout. Entered once."""
 
-    __slots__ = ("_before", "_is_over", "_seconds", "_task", "_timer")
+    __slots__ = ("_before", "_fault", "_flight", "_seconds", "_task", "_timer")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, flight: Flight | None = None) -> None:
         self._seconds = seconds
-        self._is_over = False
+        self._flight = flight
+        self._fault: Refusal | None = None
 
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._flight is not None:
+            self._flight.check()
+            self._flight.wait = self
         self._task, self._before = task, task.cancelling()
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
 
@@ -27,13 +35,19 @@ class Deadline:
         self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        if not self._is_over:
-            return
-        _judge(self._task, self._before, self._seconds, kind)
+        if self._flight is not None:
+            self._flight.wait = None
+        if self._fault is not None:
+            _judge(self._task, self._before, self._fault, kind)
+
+    def end(self, fault: Refusal) -> None:
+        """What goes on inside raises this."""
+        if self._fault is None:
+            self._fault = fault
+            self._task.cancel()
 
     def _end(self) -> None:
-        self._is_over = True
-        self._task.cancel()
+        self.end(_silence(self._seconds))
 
 
 class Silence:
@@ -42,18 +56,24 @@ class Silence:
     `close` it at the end. Belongs to one task.
     """
 
-    __slots__ = ("_before", "_is_over", "_loop", "_seconds", "_since", "_task", "_timer")
+    __slots__ = (
+        *("_before", "_fault", "_flight", "_loop", "_seconds", "_since", "_task", "_timer"),
+    )
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, flight: Flight | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._seconds = seconds
+        self._flight = flight
         self._since: float | None = None  # when the wait that runs began
         self._timer: asyncio.TimerHandle | None = None
-        self._is_over = False
+        self._fault: Refusal | None = None
 
     def __enter__(self) -> None:
         assert self._task is not None
+        if self._flight is not None:
+            self._flight.check()
+            self._flight.wait = self
         self._since, self._before = self._loop.time(), self._task.cancelling()
         if self._timer is None:
             self._timer = self._loop.call_at(self._since + self._seconds, self._look)
@@ -62,14 +82,23 @@ class Silence:
         self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
     ) -> None:
         self._since = None
-        if self._is_over:
+        if self._flight is not None:
+            self._flight.wait = None
+        if self._fault is not None:
             assert self._task is not None
-            _judge(self._task, self._before, self._seconds, kind)
+            _judge(self._task, self._before, self._fault, kind)
 
     def close(self) -> None:
         """There is no other wait."""
         if self._timer is not None:
             self._timer.cancel()
+
+    def end(self, fault: Refusal) -> None:
+        """The wait that runs raises this."""
+        assert self._task is not None
+        if self._fault is None:
+            self._fault = fault
+            self._task.cancel()
 
     def _look(self) -> None:
         self._timer = None
@@ -78,15 +107,17 @@ class Silence:
         if (due := self._since + self._seconds) > self._loop.time():
             self._timer = self._loop.call_at(due, self._look)
             return
-        assert self._task is not None
-        self._is_over = True
-        self._task.cancel()
+        self.end(_silence(self._seconds))
+
+
+def _silence(seconds: float) -> UpstreamTimeout:
+    return UpstreamTimeout(f"the engine was silent for {seconds:g} s")
 
 
 def _judge(
-    task: asyncio.Task[object], before: int, seconds: float, kind: type[BaseException] | None
+    task: asyncio.Task[object], before: int, fault: Refusal, kind: type[BaseException] | None
 ) -> None:
-    """Our own cancellation is a timeout. Who cancelled the task from outside is heard, not we."""
+    """Our own cancellation is a fault. Who cancelled the task from outside is heard, not we."""
     is_ours = task.uncancel() <= before
     if is_ours and kind is asyncio.CancelledError:
-        raise UpstreamTimeout(f"the engine was silent for {seconds:g} s") from None
+        raise fault from None

@@ -36,6 +36,7 @@ class Errand:
     turn: Turn | None = None  # in the model's line
     attempts: int = 0
     prompt_ids: list[int] | None = None  # of a plain prompt that is sent as a chat
+    is_cold: bool = False  # what its tenant's other requests left isn't read
     has_fallen_back: bool = field(default=False, init=False)
 
     @property
@@ -63,6 +64,11 @@ class Errand:
         if self.turn and usage:
             uncached = usage.input_tokens - usage.cached_input_tokens
             self.turn.count(uncached, usage.output_tokens)
+
+    @property
+    def cache_domain(self) -> str:
+        """Whose cached prefixes it may read: its tenant's, or only its own."""
+        return f"{self.domain} {self.request_id}" if self.is_cold else self.domain
 
     @property
     def param(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.catalog.catalog import Server
 from gateway.relay.breaker import Breaker, State
 from gateway.relay.transport import Transport
+from gateway.relay.trust import Trust
 
 
 class Share:
@@ -33,6 +34,7 @@ class Place:
     __slots__ = (
         "base_url",
         "breaker",
+        "guard",
         "heard_at",
         "host_id",
         "in_flight",
@@ -63,10 +65,13 @@ class Place:
         self.server = server
         self.breaker = Breaker()
         self.heard_at = 0.0  # the loop's time: when the last bytes came
+        self.guard: Trust | None = None  # where the server has one that is heard
 
     @property
     def takes(self) -> bool:
         """Whether requests are sent there at present, if there is room."""
+        if self.guard is not None and self.guard.fault:
+            return False
         return not self.rests and self.breaker.state is State.CLOSED
 
     @property

@@ -143,6 +143,11 @@ class Line:
         """Whether any place takes requests at present, be it full or not."""
         return any(place.takes for place in self.places)
 
+    def doubt(self) -> str:
+        """What is wrong with a guard of a place, if there is anything."""
+        guards = (place.guard for place in self.places)
+        return next((guard.fault for guard in guards if guard and guard.fault), "")
+
     def _best(self, turn: Turn) -> Place | None:
         best, most = None, self.max_in_flight
         for place in self.places:
@@ -222,7 +227,8 @@ class Line:
 
     @staticmethod
     def _is_silent(place: Place) -> bool:
-        return place.is_silent or place.breaker.state is not State.CLOSED
+        is_doubted = place.guard is not None and place.guard.fault
+        return bool(place.is_silent or place.breaker.state is not State.CLOSED or is_doubted)
 
 
 def _failed() -> ModelFailed:

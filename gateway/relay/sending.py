@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from gateway.catalog.catalog import Deployment
-from gateway.errors import Refusal, Unavailable, UpstreamFailed, UpstreamTimeout
+from gateway.errors import IntegrityAbort, Refusal, Unavailable, UpstreamFailed, UpstreamTimeout
 from gateway.relay import trtllm
 from gateway.relay.answer import Answer
 from gateway.relay.attached import AttachedServers
@@ -36,6 +36,7 @@ from gateway.relay.refused import judged, read_refusal
 from gateway.relay.retries import MAX_ATTEMPTS, MAX_SENT
 from gateway.relay.sse import BadFrame
 from gateway.relay.transport import Broken, ConnectFailed, Exchange, Reply
+from gateway.relay.trust import Flight
 from gateway.relay.upstream_errors import refusal_of
 from runtime.capability import Signer
 from runtime.config.sections import RelaySettings
@@ -55,6 +56,7 @@ class How(Enum):
     UNSENT = auto()  # there was no connection, or the host drains
     REFUSED = auto()  # by its status
     BROKEN = auto()  # it was sent, and the connection ended without a byte of an answer
+    STOPPED = auto()  # the server's guard saw a page that may not be its own
 
 
 class Failed(Exception):
@@ -108,12 +110,13 @@ class Sender:
             place = line.take(turn) or await self._wait(line, errand, turn, failures)
             errand.host_id = place.host_id
             errand.attempts += 1
+            flight = place.guard.board(self._salt(errand)) if place.guard else None
             try:
                 async with aclosing(
                     place.transport.send(*self._request(errand, place))
                 ) as exchange:
                     try:
-                        answer = await self._sent(exchange, errand, place)
+                        answer = await self._sent(exchange, errand, place, flight)
                     except Failed as fault:
                         failures.append(fault)
                     else:
@@ -126,15 +129,17 @@ class Sender:
                 if failures[-1].how is How.UNSENT:
                     line.lose(place)  # before it is left, or it would be given to who is the next
             finally:
+                if flight is not None:
+                    flight.end()
                 line.leave(place, turn.tokens)
 
     def _again(self, line: Line, turn: Turn, place: Place, failures: list[Failed]) -> bool:
         """Whether another server may be asked, or the same once more; if so, that is paid for."""
         how, is_alone = failures[-1].how, len(line.places) == 1
-        num_sent = sum(failed.how is How.BROKEN for failed in failures)
+        num_sent = sum(failed.how in (How.BROKEN, How.STOPPED) for failed in failures)
         if len(failures) >= MAX_ATTEMPTS or num_sent >= MAX_SENT:
             return False
-        if is_alone and how is not How.BROKEN:
+        if is_alone and how not in (How.BROKEN, How.STOPPED):
             return False
         if not is_alone and how is not How.UNSENT:
             turn.tried = (*turn.tried, place)
@@ -145,14 +150,16 @@ class Sender:
             if failures and (failures[-1].how is not How.UNSENT or not line.takes_any()):
                 raise failures[-1].refusal  # no other place has room just now
             if not line.takes_any():
-                raise _unreachable(errand, "its circuit breaker is open")
+                raise _unreachable(errand, line.doubt() or "its circuit breaker is open")
         return await line.wait(turn, errand.deployment.max_waiting, self._settings.start_s)
 
-    async def _sent(self, exchange: Exchange, errand: Errand, place: Place) -> Answer:
+    async def _sent(
+        self, exchange: Exchange, errand: Errand, place: Place, flight: Flight | None
+    ) -> Answer:
         """The answer of this place. Raises Failed if another may be asked, or Refusal."""
         settings = self._settings
         try:
-            async with Deadline(settings.first_byte_s):
+            async with Deadline(settings.first_byte_s, flight):
                 reply = await exchange.begin()
                 chunks = reply.chunks()
                 first = await anext(chunks, None) if reply.status == 200 else None
@@ -174,8 +181,13 @@ class Sender:
         except UpstreamTimeout as fault:
             self._note(errand, place, f"an answer broke off: {fault}")
             raise
+        except IntegrityAbort as fault:
+            if flight is None or fault is not flight.fault:
+                raise
+            errand.is_cold = True  # once more, with a salt under which nothing is cached
+            raise Failed(How.STOPPED, fault) from None
         self._reached(errand, place)
-        return Answer(place, first, chunks, settings.idle_s)
+        return Answer(place, first, chunks, settings.idle_s, flight)
 
     async def _refused(self, errand: Errand, place: Place, reply: Reply) -> None:
         """Raises Failed or Refusal, as the status and what comes with it say."""
@@ -256,11 +268,14 @@ class Sender:
                 line.set_places(places)
         return line
 
+    def _salt(self, errand: Errand) -> str:
+        return salt_of(self._salt_key, errand.cache_domain)
+
     def _request(self, errand: Errand, place: Place) -> tuple[str, str, dict[str, str], bytes]:
         deployment, body = errand.deployment, errand.ask.engine_body()
         headers = {"content-type": "application/json", REQUEST_ID: errand.request_id}
         if place.server is not None:
-            body |= extra_fields(deployment, errand.ask, salt_of(self._salt_key, errand.domain))
+            body |= extra_fields(deployment, errand.ask, self._salt(errand))
             if errand.prompt_ids is not None:
                 as_chat(body, errand.prompt_ids)
             if place.server.api_key:

@@ -39,6 +39,7 @@ class Troubles:
         self._last: dict[Of, Last] = {}
         self._down: dict[str, float] = {}  # since when, unix seconds, by URL
         self._breakers: dict[Of, str] = {}  # that aren't closed
+        self._guards: dict[Of, str] = {}  # why those that aren't trusted are not
 
     def unreachable(self, model: str, url: str, reason: str) -> None:
         """There was no connection."""
@@ -75,11 +76,26 @@ class Troubles:
                 log.warning("attached_server_opened", url=url, model=model, reason=reason)
         self._tell()
 
+    def guard(self, model: str, url: str, fault: str) -> None:
+        """Why the guard in a server isn't trusted to watch; "": it is, or there is none."""
+        of = (model, url)
+        before = self._guards.pop(of, "")
+        if fault:
+            self._guards[of] = fault
+            if not before:
+                log.warning("attached_server_unguarded", url=url, model=model, reason=fault)
+            if fault != before:
+                self._note(of, Last(fault, self._now()), is_new=True)
+        elif before:
+            log.info("attached_server_guarded", url=url, model=model)
+            self._tell()
+
     def keep(self, urls: Collection[str]) -> None:
         """Forget the servers elsewhere: nothing is attached there any more."""
         self._down = {url: since for url, since in self._down.items() if url in urls}
         self._last = {of: last for of, last in self._last.items() if of[1] in urls}
         self._breakers = {of: state for of, state in self._breakers.items() if of[1] in urls}
+        self._guards = {of: fault for of, fault in self._guards.items() if of[1] in urls}
         self._tell()
 
     def told(self) -> Told:
@@ -87,12 +103,14 @@ class Troubles:
         found: dict[str, list[Trouble]] = {}
         for (model, url), last in self._last.items():
             breaker = self._breakers.get((model, url), "closed")
+            guard = self._guards.get((model, url), "")
             trouble = Trouble(
                 url=url,
                 reason=last.reason,
                 at=last.at,
-                is_down=url in self._down or breaker != "closed",
+                is_down=url in self._down or breaker != "closed" or bool(guard),
                 breaker=breaker,
+                guard=guard,
             )
             found.setdefault(model, []).append(trouble)
         return {model: tuple(each) for model, each in found.items()}

@@ -35,6 +35,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     at: float  # unix seconds
     is_down: bool  # it hasn't been reached since it began, or is sent nothing
     breaker: str = "closed"  # or "open", "half-open": it is sent nothing, or a probe
+    guard: str = ""  # why the guard in it isn't trusted, so that it is sent nothing
 
 
 class Running(Struct, frozen=True, kw_only=True):

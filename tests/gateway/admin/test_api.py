@@ -97,6 +97,7 @@ async def test_hosts_and_models(desk: Console) -> None:
                 "url": "http://far.example/v1",
                 "is_down": False,
                 "breaker": "closed",
+                "guard": "",
                 "reason": "",
                 "failed_at": None,
             }
