@@ -15,7 +15,8 @@ from typing import Any
 from engines import registry
 from engines.api import EngineError
 from engines.extras import how_to_install
-from engines.trtllm.settings import ENGINE as TENSORRT_LLM
+from engines.trtllm import manifest
+from engines.trtllm.settings import ENGINE as TENSORRT_LLM, TrtSettings
 from runtime.config.cards import card_of
 from runtime.config.check import convert
 from runtime.config.report import Report
@@ -41,6 +42,7 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
     _check_keys(data, folder, report)
     _check_tokenizers(data, folder, report)
     _check_checkpoints(data, report)
+    _check_extra(data, report)
     for i, model in enumerate(_list(data, "models")):
         card, source = model.get("card", ""), model.get("source", "")
         if isinstance(card, str) and isinstance(source, str):
@@ -61,6 +63,19 @@ def _check_checkpoints(data: dict[str, Any], report: Report) -> None:
         if not os.path.exists(path):
             told = "isn't on this machine: nobody looks it over here, nor tells what it holds"
             report.warn(f"models[{i}].path", told)
+
+
+def _check_extra(data: dict[str, Any], report: Report) -> None:
+    """Keys that TensorRT-LLM may not have: it would end as it starts."""
+    for i, model in enumerate(_list(data, "models")):
+        trt = model.get("trt")
+        if model.get("engine") != TENSORRT_LLM or not isinstance(trt, dict):
+            continue
+        version, extra = trt.get("version", TrtSettings().version), trt.get("extra")
+        if not isinstance(extra, dict) or not isinstance(version, str):
+            continue
+        for path, reason in manifest.doubtful(version, extra):
+            report.warn(f"models[{i}].trt.extra.{path}", f"{reason}, as far as is known")
 
 
 def _check_exports(data: dict[str, Any], report: Report) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engines.trtllm import extra, fitting, guarded, phases, places, versions
+from engines.trtllm import extra, fitting, guarded, manifest, phases, places, versions
 from engines.trtllm.phases import Phase
 from engines.trtllm.settings import Found, TrtSettings
 from engines.trtllm.versions import Version
@@ -41,7 +41,9 @@ def _faults(settings: Mapping[str, Any]) -> Faults:
         yield "cache", '"off" says that nothing is reused there, and `block_reuse` is true'
     yield from guarded.faults(trt, cache)
     yield from guarded.url_faults(trt, version, settings.get("servers", ()))
-    yield from extra.faults(trt, cache)
+    contradictions = dict(extra.faults(trt, cache))
+    yield from contradictions.items()
+    yield from _unknown_faults(trt, version, contradictions)
     yield from phases.faults(trt)
     apart = phases.phases(trt, settings.get("path", ""))
     for phase in apart:
@@ -88,6 +90,15 @@ def _version_faults(trt: Found, version: Version | None) -> Faults:
             f"{version} offers blocks for reuse with it before they are computed (PR 12673): "
             f"{versions.FLOOR} doesn't, nor do releases from {versions.CHUNKS} on",
         )
+
+
+def _unknown_faults(trt: Found, version: Version | None, told: Mapping[str, str]) -> Faults:
+    """Keys that end the release as it starts."""
+    if version is None or not trt.extra:
+        return
+    for path, reason in manifest.refused(trt.version, trt.extra):
+        if not any(f"trt.extra.{path}.".startswith(f"{key}.") for key in told):
+            yield f"trt.extra.{path}", reason
 
 
 def _size_faults(trt: Found) -> Faults:

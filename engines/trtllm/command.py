@@ -14,7 +14,7 @@ from engines.trtllm.roles import Role
 from engines.trtllm.settings import TrtSettings
 
 PORT = 8000  # trtllm-serve's own
-# It would tell its maker how it is used, from 1.3 on.
+# Newer releases tell their maker how they are used, unless they are told not to.
 ENVIRONMENT = {"TRTLLM_NO_USAGE_STATS": "1"}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from engines.trtllm import schema, versions
 
+LISTED = (1, 2)  # the releases whose keys are all in the list
 HERE = resources.files("engines.trtllm")
 TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
@@ -53,6 +54,24 @@ def faults(version: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, str
     if found is not None:
         return schema.faults(settings, found)
     return _by_list(settings, known(version), "", f"TensorRT-LLM {version}")
+
+
+def refused(version: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of these, what is surely wrong: a newer release may have keys that the list doesn't."""
+    for path, reason in faults(version, settings):
+        if _is_whole(version) or path in known(version):
+            yield path, reason
+
+
+def doubtful(version: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """And what a release may or may not take. Nothing is said of what is no release."""
+    if versions.FORM.fullmatch(version) and not _is_whole(version):
+        yield from (one for one in faults(version, settings) if one[0] not in known(version))
+
+
+def _is_whole(version: str) -> bool:
+    """Whether every key of a release is known."""
+    return recorded(version) is not None or versions.parsed(version).release[:2] == LISTED
 
 
 def front_faults(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -53,7 +53,7 @@ def faults(trt: str = GUARD, more: str = "", after: str = "") -> dict[str, str]:
         (GUARD + "extra = { cuda_graph_config = { max_batch_size = 64 } }\n", "", ""),
         (GUARD + "extra = { max_beam_width = 1, enable_attention_dp = false }\n", "", ""),
         (OFF + "extra = { speculative_config = { decoding_type = 'NGram' } }\n", "", ""),
-        (OFF + "extra = { kv_connector_config = { connector = 'kvbm' } }\n",
+        (OFF + "version = '1.3.0rc29'\nextra = { kv_connector_config = { connector = 'kvbm' } }\n",
          'cache = "shared-accepted"\n', ""),
         (OFF, "", APART.format("tensor_parallel = 4\n")),
         (OFF + 'kv_dtype = "fp8"\n', "", APART.format('path = "/one"\nkv_dtype = "fp8"\n')),
@@ -219,6 +219,17 @@ EXTRA = {
     "kv_cache_config": ("1", "expected a table"),
     "scheduler_config": ('"x"', "expected a table"),
 }
+
+
+def test_an_extra_key_that_the_release_lacks_is_refused_and_where_nobody_knows_told() -> None:
+    """It would end as it starts. Of newer releases not all keys are known."""
+    extra = "extra = { kv_cache_config = { pages = 1 }, stream_interval = 'x' }\n"
+    assert faults(OFF + extra).keys() == {
+        "trt.extra.kv_cache_config.pages",
+        "trt.extra.stream_interval",
+    }
+    newer = OFF + 'version = "1.4.0rc1"\n' + extra
+    assert faults(newer).keys() == {"trt.extra.stream_interval"}
 
 
 @pytest.mark.parametrize("key", EXTRA)

@@ -112,3 +112,12 @@ def test_what_can_t_be_rendered_so_is_told(
 ) -> None:
     found, _, err = run(tmp_path, NAMED, "llama", *words)
     assert (found, told in err) == (code, True), err
+
+
+def test_a_key_that_a_newer_release_may_lack_is_a_warning(tmp_path: Path) -> None:
+    """Not all keys of such are known, and TensorRT-LLM ends as it starts at one that it lacks."""
+    run(tmp_path, 'version = "1.4.0rc1"\nextra = { pages = 1 }\n', "llama")
+    asked = ["check", "--config", str(tmp_path / "bulkhead.toml"), "--json"]
+    done = CliRunner().invoke(main, [*asked, "--state", str(tmp_path / "state")])
+    told = {one["path"]: one["message"] for one in json.loads(done.stdout)["warnings"]}
+    assert "as far as is known" in told["models[0].trt.extra.pages"]
