@@ -11,7 +11,7 @@ from typing import Any
 
 import openai
 
-from tests.e2e.ledger import row_of
+from tests.e2e.ledger import exported, row_of
 from tests.stack import Stack, running
 from tests.trtllm.folder import ids_of, tokenizer_folder
 from tests.trtllm.serving import Served, served
@@ -22,9 +22,9 @@ MODELS = 150  # each has a circuit breaker of its own, so that no fault is anoth
 RELAY = """
 [relay]
 connect_s = 5
-first_byte_s = 2
-idle_s = 2
-probe_s = 2
+first_byte_s = 4
+idle_s = 4
+probe_s = 4
 probe_every_s = 0
 """
 MODEL = """
@@ -113,6 +113,10 @@ class Front:
     def row(self, said: Said) -> dict[str, Any]:
         """The ledger's one row of it."""
         return row_of(self.stack, said.request_id)
+
+    def exported(self) -> list[dict[str, Any]]:
+        """All rows of the stack's own tenant."""
+        return exported(self.stack)
 
     def ids(self, text: str, *, chat: bool) -> list[int]:
         """What the fake makes of this prompt: the ids that a plain one must be sent as."""
