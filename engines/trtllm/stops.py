@@ -20,7 +20,7 @@ from engines.trtllm.state import new_file, opened
 NAME = "stop"
 MAGIC = int.from_bytes(b"BHSTOPS1", "little")
 CAPACITY = 4096  # requests of one server's life
-MET = 4096  # the last requests that the guard met
+MET = 65536  # the last requests that the guard met: far more than can be under way
 ALL_ONES = (1 << 64) - 1
 
 _BOOT, _COUNT, _MET_COUNT, _WATCHED = range(1, 5)

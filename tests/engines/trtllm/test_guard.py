@@ -24,7 +24,8 @@ from tests.engines.trtllm.stub_tensorrt_llm import GENERATIONS, write_stub
 PLAYERS = Path(__file__).with_name("inside")
 SCENES = [
     line.removeprefix("def scene_").partition("(")[0]
-    for line in (PLAYERS / "scenes.py").read_text().splitlines()
+    for player in sorted(PLAYERS.glob("*.py"))
+    for line in player.read_text().splitlines()
     if line.startswith("def scene_")
 ]
 MODULE = "tests.engines.trtllm.inside.scenes"
@@ -177,6 +178,10 @@ def test_a_table_that_is_laid_out_otherwise_is_not_checked(played: Played) -> No
     assert "laid out" in told["off"]
     assert told["violations"] == 0
     assert not told["poisoned"]
+
+
+def test_no_callback_raises_whatever_it_is_handed(played: Played) -> None:
+    assert played("garbage")["poisoned"]
 
 
 @pytest.mark.parametrize("scene", ["broken", "full", "many"])

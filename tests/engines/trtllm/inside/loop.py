@@ -37,11 +37,13 @@ __all__ = [
     "PLAIN",
     "Executor",
     "Request",
+    "begun",
     "blindness",
     "guard",
-    "journal",
     "llm_args",
+    "pair",
     "places",
+    "result",
     "stops",
 ]
 
@@ -202,3 +204,36 @@ def llm_args(**changes: Any) -> Any:
     for name, value in changes.items():
         (cache if name in cache else args)[name] = value
     return SimpleNamespace(**args, kv_cache_config=SimpleNamespace(**cache))
+
+
+def pair() -> tuple[Request, Request]:
+    """Two requests of two tenants, each with blocks of its own."""
+    return (
+        Request(100, 2, "tenant a", list(range(9)), [0, 1, 2]),
+        Request(101, 3, "tenant b", list(range(50, 56)), [3, 4]),
+    )
+
+
+def begun() -> tuple[Executor, Request, Request]:
+    """Both have had their first token."""
+    executor, (one, other) = Executor(), pair()
+    for request in (one, other):
+        executor.admit(request)
+    executor.iterate([one, other])
+    return executor, one, other
+
+
+def result(*requests: Request) -> dict[str, Any]:
+    folder = places.guard_folder()
+    state = journal.read_state(folder)
+    found = stops.Stops.open(folder)
+    assert state is not None
+    return {
+        "steps": state.steps,
+        "checked": state.checked,
+        "violations": state.violations,
+        "poisoned": state.is_poisoned,
+        "journal": journal.Journal.follow(folder).new_lines(),
+        "stopped": [c for c in range(20) if found is not None and found.must_stop(c)],
+        "outputs": [request.output for request in requests],
+    }
