@@ -187,7 +187,15 @@ def reach(filled: Callable[[Any], None]) -> str:
 
 
 def table_in(metadata: Any) -> tuple[Tensor, list[int]] | None:
-    """The table that was prepared and its rows' requests; None where there are none."""
+    """The table that was prepared and its rows' requests; None where there are none.
+
+    Nor of a cache that the connector isn't told of: a draft model's, or one of an encoder's output,
+    has other blocks for the same requests.
+    """
+    manager = getattr(metadata, "kv_cache_manager", None)
+    is_told = getattr(manager, "kv_connector_manager", True) is not None
+    if not is_told or getattr(manager, "is_draft", False) or getattr(metadata, "is_cross", False):
+        return None
     table = getattr(metadata, "kv_cache_block_offsets", None)
     requests = getattr(metadata, "request_ids", None)
     if not isinstance(table, Tensor) or table.dim() != 4 or table.shape[2] != 2 or not requests:

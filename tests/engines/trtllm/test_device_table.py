@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor
@@ -100,17 +102,38 @@ def test_a_table_that_is_too_small_is_not_understood() -> None:
     assert "too small" in device.is_off
 
 
-@pytest.mark.parametrize("metadata", ["none", "no table", "flat", "no requests", "right"])
-def test_what_attention_has_is_taken_if_it_is_a_table(metadata: str) -> None:
-    class Metadata:
-        kv_cache_block_offsets: object = table([4])
-        request_ids: object = [1]
+def metadata(**changes: object) -> SimpleNamespace:
+    """As attention's, of the cache that the connector is told of."""
+    manager = SimpleNamespace(kv_connector_manager=object(), is_draft=False)
+    right = {"kv_cache_block_offsets": table([4]), "request_ids": [1], "kv_cache_manager": manager}
+    return SimpleNamespace(**right | changes)
 
-    if metadata == "no table":
-        Metadata.kv_cache_block_offsets = None
-    elif metadata == "flat":
-        Metadata.kv_cache_block_offsets = table([4])[0]
-    elif metadata == "no requests":
-        Metadata.request_ids = None
-    found = table_in(object() if metadata == "none" else Metadata())
-    assert (found is not None) == (metadata == "right")
+
+@pytest.mark.parametrize(
+    "prepared",
+    [metadata(), metadata(kv_cache_manager=None), metadata(kv_cache_manager=SimpleNamespace())],
+    ids=["as now", "no cache named", "as before the connector was named there"],
+)
+def test_a_table_is_taken(prepared: SimpleNamespace) -> None:
+    found = table_in(prepared)
+    assert found is not None
+    assert found[0] is prepared.kv_cache_block_offsets
+    assert found[1] == [1]
+
+
+@pytest.mark.parametrize(
+    "prepared",
+    [
+        None,
+        metadata(kv_cache_block_offsets=None),
+        metadata(kv_cache_block_offsets=table([4])[0]),
+        metadata(request_ids=None),
+        metadata(request_ids=[]),
+        metadata(is_cross=True),
+        metadata(kv_cache_manager=SimpleNamespace(kv_connector_manager=None)),
+        metadata(kv_cache_manager=SimpleNamespace(is_draft=True)),
+    ],
+    ids=["none", "no table", "flat", "no requests", "empty", "cross", "not ours", "draft"],
+)
+def test_what_is_no_table_of_ours_is_left_alone(prepared: SimpleNamespace | None) -> None:
+    assert table_in(prepared) is None
