@@ -12,7 +12,7 @@ import torch
 
 import bulkhead_vllm_tags as plugin
 from bulkhead_vllm_tags import shared
-from bulkhead_vllm_tags.check import broken_rows
+from bulkhead_vllm_tags.check import astray_rows, broken_rows
 from bulkhead_vllm_tags.ledger import GENERATION_BITS, NULL_BLOCK, NUM_SLOTS, Ledger
 from bulkhead_vllm_tags.patching import around
 from bulkhead_vllm_tags.scheduler import unfit
@@ -142,6 +142,21 @@ def test_each_kind_of_wrong_place_breaks_its_row_alone() -> None:
     assert broken_rows(book.tags, np.zeros((0, 2), np.int32), np.zeros(0, np.int64), [], []) == []
 
 
+def test_a_row_that_would_write_elsewhere_is_astray() -> None:
+    """A prompt of six tokens in blocks 5 and 2, and the ninth token of another in block 7."""
+    table = np.array([[5, 2, 0], [1, 3, 7]], np.int32)
+    lengths, starts = np.array([6, 9]), np.array([0, 6, 7])
+    right = [20, 21, 22, 23, 8, 9, 28]
+
+    def astray(slots: list[int]) -> list[int]:
+        return astray_rows(table, lengths, starts, np.array(slots), BLOCK_SIZE)
+
+    assert astray(right) == []
+    assert astray([*right, -1, -1]) == []  # padding
+    assert astray([*right[:-1], 29]) == [1]
+    assert astray([-1, *right[1:]]) == [0]
+
+
 class Stepped:
     """A worker beside a scheduler, in which blocks change hands at random."""
 
@@ -194,11 +209,12 @@ class Stepped:
         for row, name in enumerate(names):
             table[row, : len(self.tables[name])] = torch.tensor(self.tables[name])
         lengths = [len(self.tables[name]) * BLOCK_SIZE for name in names]
+        last = [(self.tables[name][-1] + 1) * BLOCK_SIZE - 1 for name in names]
         return SimpleNamespace(
             block_table=table,
             seq_lens=torch.tensor(lengths, dtype=torch.int32),
             query_start_loc=torch.arange(len(names) + 1),
-            slot_mapping=torch.tensor([self.tables[name][-1] * BLOCK_SIZE + 1 for name in names]),
+            slot_mapping=torch.tensor(last),
         )
 
 
@@ -262,7 +278,7 @@ def test_a_broken_row_reads_and_writes_the_null_block() -> None:
     world.watch.before(["r1", "r2"], metadata, BLOCK_SIZE)
     assert world.watch.broken == {"r1": "before"}
     assert not metadata.block_table[0].any()
-    assert metadata.slot_mapping[0] == 1
+    assert metadata.slot_mapping[0] == BLOCK_SIZE - 1
     assert torch.equal(metadata.block_table[1], table[1])
     assert metadata.slot_mapping[1] == slots[1]
 
@@ -279,6 +295,7 @@ def test_a_page_that_goes_while_the_step_runs_is_seen_before_its_token_leaves() 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "version", lambda name: "0.33.1+cpu")
+    plugin.register.cache_clear()
     with pytest.raises(plugin.Refused, match=r"vLLM 0\.32\.0, and this is 0\.33\.1: install"):
         plugin.register()
 

@@ -5,6 +5,7 @@ vLLM calls `register` in each of its processes: the server, the engine core, the
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 PINNED = "0.32.0"
@@ -15,6 +16,7 @@ class Refused(Exception):
     """The tags can't be kept here. vLLM doesn't start rather than serve without them."""
 
 
+@cache
 def register() -> None:
     """Put the tags into this process's vLLM, once. Raises Refused."""
     found = _installed()

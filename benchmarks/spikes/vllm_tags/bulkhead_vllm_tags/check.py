@@ -43,6 +43,26 @@ def broken_rows(
     return [int(row) for row in np.unique(rows[wrong])]
 
 
+def astray_rows(
+    table: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    block_size: int,
+) -> list[int]:
+    """Rows whose new tokens would be written elsewhere than where their table says.
+
+    `lengths` [rows] is in tokens, new ones included; `starts` [rows + 1] says which of `slots` are
+    which row's. A slot is block * block_size + place.
+    """
+    counts = np.diff(starts)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(rows)) - np.repeat(starts[1:] - lengths, counts)
+    blocks = table[rows, places // block_size]
+    wrong = slots[: len(rows)] != blocks.astype(np.int64) * block_size + places % block_size
+    return [int(row) for row in np.unique(rows[wrong])] if wrong.any() else []
+
+
 def _first(given: Tags, number: int) -> Tags:
     """So many tags; 0, which no block has, for those that were never given."""
     missing = number - len(given)

@@ -25,9 +25,9 @@ def create(num_blocks: int) -> tuple[str, Tags]:
     os.close(handle)
     tags = np.memmap(path, np.uint64, "r+", shape=num_blocks)
     weakref.finalize(tags, Path(path).unlink, missing_ok=True)
-    return path, tags
+    return path, tags.view(np.ndarray)
 
 
 def attach(path: str) -> Tags:
     """The same array, to be read only."""
-    return np.memmap(path, np.uint64, "r")
+    return np.memmap(path, np.uint64, "r").view(np.ndarray)  # which is read faster

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bulkhead_vllm_tags import shared
-from bulkhead_vllm_tags.check import broken_rows
+from bulkhead_vllm_tags.check import astray_rows, broken_rows
 from bulkhead_vllm_tags.ledger import NULL_BLOCK, News, Tags
 from bulkhead_vllm_tags.patching import around
 
@@ -54,11 +54,13 @@ class Watch:
         given = [self._given.get(request, (0, NOTHING)) for request in requests]
         tags, slots = [tags for _, tags in given], [slot for slot, _ in given]
         self._step = (list(requests), table, -(-lengths // block_size), tags, slots)
-        for row in broken_rows(self._tags, *self._step[1:]):
+        starts = metadata.query_start_loc.numpy()[: len(requests) + 1].astype(np.int64)
+        slot_mapping = metadata.slot_mapping.numpy()
+        astray = astray_rows(table, lengths, starts, slot_mapping, block_size)
+        for row in {*broken_rows(self._tags, *self._step[1:]), *astray}:
             self.broken[requests[row]] = "before"
             table[row] = NULL_BLOCK
-            begin, end = metadata.query_start_loc[row : row + 2].tolist()
-            metadata.slot_mapping[begin:end] %= block_size  # the same places of the null block
+            slot_mapping[starts[row] : starts[row + 1]] %= block_size  # of the null block
         self.is_due = False
 
     def after(self) -> None:
