@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -136,9 +136,13 @@ def peek(
     *,
     env: str | None = None,
     variables: tuple[str, ...] = (),
+    needs: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """What the file says, for who won't serve by it: no secret is needed, and `.dev.vars` count."""
+    """What the file says, for who won't serve by it: no secret is needed, and `.dev.vars` count.
+
+    But for those that a key called `needs` names.
+    """
     environ = os.environ if environ is None else environ
     place = locate(config, state_dir, env=env, environ=environ)
     origin = Origin(config_path=place.config_path, env=place.env, variables=variables)
@@ -146,7 +150,9 @@ def peek(
 
     def parse(given: Given) -> Parsed:
         parsed = config_file.parse(text, place.env, given)
-        parsed.secrets.clear()
+        for name, paths in list(parsed.secrets.items()):
+            if not (needs and any(path.endswith(f".{needs}") for path in paths)):
+                del parsed.secrets[name]
         return parsed
 
     return _settings(parse, text, origin, place, True, environ)[0]
@@ -284,6 +290,27 @@ def temporary_folder(environ: Mapping[str, str] | None = None) -> Path:
     """
     environ = os.environ if environ is None else environ
     return Path(environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108 - the standard's name
+
+
+def outside_environment(secrets: Iterable[str]) -> dict[str, str]:
+    """The environment for a program that isn't ours: without what is ours, and those secrets."""
+    hidden = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "VIRTUAL_ENV", *secrets}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in hidden and not name.startswith(("BULKHEAD_", "PYTHON"))
+    }
+
+
+def service_manager(environ: Mapping[str, str] | None = None) -> tuple[str, float]:
+    """Where systemd listens to this process, and every how many seconds it wants a sign of life.
+
+    "" and 0: nowhere, never.
+    """
+    environ = os.environ if environ is None else environ
+    span = environ.get("WATCHDOG_USEC", "")
+    is_ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    return environ.get("NOTIFY_SOCKET", ""), int(span) / 1e6 if span.isdecimal() and is_ours else 0
 
 
 def environment() -> Mapping[str, str]:

@@ -12,16 +12,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 from gateway.cli.commands import main
 from gateway.cli.options import Exit
 from runtime.config.sections import ServerSettings
+from runtime.trt.warden import GONE_S
 from tests.stack import SOAK
 
 REPO = Path(__file__).resolve().parent.parent
 UNIT = REPO / "config" / "systemd" / "bulkhead.service"
+TRT_UNIT = UNIT.with_name("bulkhead-trt@.service")
 COMPOSE = REPO / "compose.yaml"
 DOCKERFILE = REPO / "Dockerfile"
 YAML_RULES = (
@@ -68,9 +71,9 @@ def compose() -> dict[str, Any]:
     return found
 
 
-def unit() -> dict[str, list[str]]:
+def unit(path: Path = UNIT) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for line in UNIT.read_text().splitlines():
+    for line in path.read_text().splitlines():
         if "=" in line and not line.startswith("#"):
             name, _, value = line.partition("=")
             found.setdefault(name, []).append(value)
@@ -190,10 +193,11 @@ def test_valkey_refuses_to_start_without_a_password(tmp_path: Path) -> None:
     assert (config.read_text(), config.stat().st_mode & 0o777) == ("requirepass a-secret\n", 0o600)
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", [UNIT, TRT_UNIT], ids=lambda unit: unit.name)
+def test_systemd_takes_the_unit(tmp_path: Path, unit: Path) -> None:
     """With a program that is there in place of the one that isn't."""
-    copy = tmp_path / UNIT.name
-    copy.write_text(UNIT.read_text().replace("/opt/bulkhead/bin/bulkhead", "/bin/true"))
+    copy = tmp_path / unit.name
+    copy.write_text(unit.read_text().replace("/opt/bulkhead/bin/bulkhead", "/bin/true"))
     assert lint(tool("systemd-analyze"), "verify", "--man=no", copy) == ""
 
 
@@ -240,3 +244,16 @@ if SOAK:  # it installs everything anew
         lint(program, "check", "--state", tmp_path / "state")
         has = "import importlib.util, engines._native; print(importlib.util.find_spec('torch'))"
         assert lint(str(target / "bin" / "python"), "-I", "-c", has) == "None\n"
+
+
+def test_the_unit_of_a_launcher_waits_for_its_word_and_ends_it_in_order() -> None:
+    found = unit(TRT_UNIT)
+    assert found["ExecStart"] == ["/opt/bulkhead/bin/bulkhead trt launch $LAUNCH"]
+    trt = main.commands["trt"]
+    assert isinstance(trt, click.Group)
+    assert "launch" in trt.commands
+    assert found["Type"] == ["notify"]
+    assert found["KillMode"] == ["mixed"]
+    assert int(found["TimeoutStopSec"][0]) > ServerSettings().drain_s + GONE_S
+    assert found["User"] == unit()["User"]
+    assert found["RestartPreventExitStatus"] == [str(int(Exit.CONFIG))]

@@ -49,6 +49,7 @@ from runtime.settings import ConfigError, Settings
 from runtime.state import StateInUse
 from runtime.tls.certificates import BadCertificate
 from runtime.tls.listener import PortInUse
+from runtime.trt.bind import LaunchRefused
 from runtime.weights import WeightsUnavailable
 
 
@@ -104,6 +105,7 @@ EXIT_CODES: dict[type[Exception], Exit] = {
     VaultError: Exit.FAILED,
     WeightsUnavailable: Exit.FAILED,
     BuildFailed: Exit.FAILED,
+    LaunchRefused: Exit.FAILED,
     TenantError: Exit.FAILED,
     BudgetError: Exit.FAILED,
     LimitError: Exit.FAILED,
@@ -241,9 +243,11 @@ def load(places: Places, *, dev: bool | None = None) -> Settings:
     return settings
 
 
-def peek(places: Places) -> Settings:
-    """The settings for a command that serves nothing: no secret is needed."""
-    return config.peek(places.config, places.state_dir, env=places.env, variables=places.variables)
+def peek(places: Places, needs: str = "") -> Settings:
+    """The settings for a command that serves nothing: no secret is needed, but that of a key."""
+    return config.peek(
+        places.config, places.state_dir, env=places.env, variables=places.variables, needs=needs
+    )
 
 
 def locate(places: Places) -> Place:

@@ -14,11 +14,12 @@ from engines.trtllm.kubernetes import kubernetes_yaml
 from engines.trtllm.render import Unrenderable
 from engines.trtllm.rendered import Rendered, rendered, write
 from engines.trtllm.roles import roles
-from engines.trtllm.settings import ENGINE
 from engines.trtllm.slurm import slurm_script
 from gateway.cli.accounts import as_json
 from gateway.cli.completing import trt_model_ids
 from gateway.cli.help import Sentences
+from gateway.cli.launched import status
+from gateway.cli.launching import launch, model_of
 from gateway.cli.options import Declined, Places, peek, places
 from runtime.config.models import ModelSettings
 from runtime.settings import Settings
@@ -30,6 +31,10 @@ ELSEWHERE = Path("/etc/bulkhead/trt")  # where files may lie that are printed
 @click.group(cls=Sentences)
 def trt() -> None:
     """Models that TensorRT-LLM serves."""
+
+
+trt.add_command(launch)
+trt.add_command(status)
 
 
 @trt.command()
@@ -110,12 +115,8 @@ def _rendered(served: Served, folder: str, form: str | None, gpus_per_machine: i
 
 def served_of(settings: Settings, name: str) -> Served:
     """The model of a name. Raises UsageError if TensorRT-LLM doesn't serve it."""
-    ours = [one for one in settings.file.models if one.engine == ENGINE]
-    for one in ours:
-        if name in (one.id, *one.aliases):
-            return Served(one.id, path_of(one), one.urls, one.trt)
-    known = ", ".join(one.id for one in ours) or "none"
-    raise click.UsageError(f"{name!r} is no model of engine {ENGINE!r}; there are: {known}")
+    one = model_of(settings, name)
+    return Served(one.id, path_of(one), one.urls, one.trt)
 
 
 def path_of(model: ModelSettings) -> str:

@@ -28,6 +28,14 @@ QUICK = Patience(start_s=60, every_s=0.1, within_s=1.0, starved_s=2.0, drain_s=1
 BACKOFF = HostSettings(backoff_first_s=0.1, backoff_max_s=0.2, max_failures=3, retry_failed_s=0.5)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process is there, and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class Launched:
     """One that runs. `folder` holds what the fake is told."""
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from runtime.trt.view import TrtState
-from tests.runtime.trt.serving import QUICK, launched
+from tests.runtime.trt.serving import QUICK, is_alive, launched
 from tests.stack import REPO
 from tests.waiting import until
 
@@ -24,13 +24,6 @@ HANG: dict[str, Any] = {"hangs": {}}
 @pytest.fixture(autouse=True)
 def _short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def test_it_is_ready_once_a_token_has_come_and_its_guard_counts(tmp_path: Path) -> None:
