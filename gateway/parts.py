@@ -204,8 +204,8 @@ async def open_parts(settings: Settings, *, is_worker: bool = False) -> AsyncIte
         stack.push_async_callback(attached.aclose)
         salt_key = root.derive("cache-salt")
         health = Health(attached, placement, salt_key, settings.file.relay)
-        await stack.enter_async_context(running(health.follow()))
-        await stack.enter_async_context(running(Guards(attached, placement).follow()))
+        for follows in (health.follow(), Guards(attached, placement).follow()):
+            await stack.enter_async_context(running(follows))
         events, telemetry = _tellers(stack, settings)
         payloads = Payloads(boot_id)
         stack.push_async_callback(payloads.aclose)
