@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from engines.api import KvIntegrityAbort
 from gateway.relay.sse import Splitter
 from gateway.relay.transport import Broken, ConnectFailed, Reply, Transport
 from gateway.schema import NOT_JSON
@@ -160,6 +161,7 @@ class Backend:
         answer = _decoded(body)
         try:
             choice = answer["choices"][0]
+            _check_guard(choice)
             text = choice["message"]["content"] if self.operation == "chat" else choice["text"]
             return Said(
                 text or "", answer.get("usage") or {}, str(choice["finish_reason"]), seconds
@@ -192,6 +194,7 @@ class Backend:
             raise Wrong(f"an event of another shape: {event[:200]!r}")
         said.usage = chunk.get("usage") or said.usage
         for choice in chunk.get("choices") or ():
+            _check_guard(choice)
             delta = choice.get("delta") or {}
             text = choice.get("text") or delta.get("content") or ""
             said.text += text
@@ -201,6 +204,11 @@ class Backend:
     async def aclose(self) -> None:
         """Close its connections."""
         await self._transport.aclose()
+
+
+def _check_guard(choice: dict[str, Any]) -> None:
+    if choice.get("stop_reason") == KvIntegrityAbort.code:
+        raise Wrong("its guard stopped an answer: a page of its cache was another's")
 
 
 def _decoded(body: bytes) -> Any:

@@ -10,6 +10,7 @@ from gateway.errors import BadRequest, ContextTooLong
 from gateway.relay.sse import error_of
 from gateway.relay.upstream_errors import refusal_of
 
+ONE_MODEL = ("llamacpp", "trtllm")  # kinds that have one, and don't look at its name
 LONG_WORDS = 400_000  # more than any context holds
 
 
@@ -42,8 +43,8 @@ async def _unknown_model(backend: Backend) -> Line:
     name = "a model that isn't there"
     body = backend.body("hi", max_tokens=1) | {"model": "no-such-model"}
     status, _, message = await _answer(backend, body)
-    if status == 200 and backend.target.kind == "llamacpp":
-        return told(name, holds=True, seen="answered by the one model there is, as llama.cpp does")
+    if status == 200 and backend.target.kind in ONE_MODEL:
+        return told(name, holds=True, seen="answered by the one model there is, as its kind does")
     holds = status in (400, 404) and bool(message)
     return told(name, holds=holds, seen=f"{status}{'' if message else ', without a word'}")
 

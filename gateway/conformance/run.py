@@ -9,6 +9,7 @@ from gateway.conformance.backend import Backend, Target, Wrong
 from gateway.conformance.caches import caches
 from gateway.conformance.cancels import cancels
 from gateway.conformance.refusals import refusals
+from gateway.conformance.token_ids import token_ids
 from gateway.conformance.verdict import Line, told
 from gateway.relay.sse import BadFrame
 from gateway.relay.transport import Broken, ConnectFailed
@@ -19,6 +20,7 @@ TRIALS: dict[str, Callable[[Backend], Awaitable[list[Line]]]] = {
     "stop texts": stops,
     "refusals": refusals,
     "caches": caches,
+    "token ids": token_ids,
     "cancelling": cancels,
 }
 FAULTS = (Wrong, BadFrame, Broken, ConnectFailed, TimeoutError)
