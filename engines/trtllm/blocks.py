@@ -6,6 +6,8 @@ block; nothing counts owners, since nobody tells when one leaves: a cancelled re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,16 +24,19 @@ _FIRST = 1024
 class Blocks:
     """Arrays by block id, that grow as ids are seen. Their last entry is NULL's."""
 
-    def __init__(self, num_blocks: int | None = None) -> None:
+    def __init__(self, tokens_per_block: int, num_blocks: int | None = None) -> None:
         self.limit = _UNBOUNDED if num_blocks is None else num_blocks
         self._generation = 0
         size = min(self.limit, _FIRST) + 1
         self.tags = np.zeros(size, np.int64)  # 0: never given to anybody
         self.domains = np.zeros(size, np.int64)  # whose what it holds is
-        self.keys = np.zeros(size, np.int64)  # of its tokens and all before them
-        self.indexes = np.zeros(size, np.int64)  # which block of its creator's row it was
-        self.filled = np.zeros(size, np.int64)  # tokens computed in it, once its creator has left
         self.creators = np.full(size, NOBODY, np.int64)  # serial number of the row it was given to
+        self.indexes = np.zeros(size, np.int64)  # which block of that row it was
+        self.filled = np.zeros(size, np.int64)  # tokens computed in it, once that row has left
+        self.keys = np.zeros(size, np.int64)  # of its tokens and all before them, if it is full
+        self.parents = np.zeros(size, np.int64)  # the key of all before them
+        self.lengths = np.zeros(size, np.int64)  # how many of its tokens are known
+        self.tokens = np.zeros((size, tokens_per_block), np.int32)
         self.tags[NULL] = NULL
 
     def has(self, blocks: Ints) -> npt.NDArray[np.bool_]:
@@ -51,8 +56,14 @@ class Blocks:
         self.indexes[blocks] = indexes
         self.creators[blocks] = creator
         self.keys[blocks] = NOT_KNOWN
-        self.filled[blocks] = 0
+        self.filled[blocks] = self.lengths[blocks] = 0
         return tags
+
+    def say(self, block: int, parent: int, tokens: Sequence[int], key: int = NOT_KNOWN) -> None:
+        """What it holds, or will once that is computed; a key if it is full."""
+        self.keys[block], self.parents[block] = key, parent
+        self.lengths[block] = len(tokens)
+        self.tokens[block, : len(tokens)] = tokens
 
     def spoil(self, blocks: Ints) -> None:
         """No row has them any more, and what they hold is no salt's."""
@@ -61,9 +72,11 @@ class Blocks:
 
     def _grow(self, highest: int) -> None:
         size = min(self.limit, 2 * highest + 1) + 1
-        for name in ("tags", "domains", "keys", "indexes", "filled", "creators"):
-            old: Ints = getattr(self, name)
-            new = np.full(size, NOBODY if name == "creators" else 0, np.int64)
-            new[: len(old) - 1] = old[:NULL]
-            setattr(self, name, new)
+        for name, old in list(vars(self).items()):
+            if isinstance(old, np.ndarray):
+                new = np.full(
+                    (size, *old.shape[1:]), NOBODY if name == "creators" else 0, old.dtype
+                )
+                new[: len(old) - 1] = old[:NULL]
+                setattr(self, name, new)
         self.tags[NULL] = NULL

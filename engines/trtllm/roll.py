@@ -72,9 +72,16 @@ class Roll:
         del self._rows[row.request], self._by_serial[row.serial]
         own = row.own(self._blocks)
         self._blocks.filled[own] = self._computed(row, own)
+        row.write_down_tail(self._blocks)
         self._departed[row.request] = row
         while len(self._departed) > MOST_DEPARTED:
             self._departed.popitem(last=False)
+
+    def write_down_tails(self, domain: int, parent: int) -> None:
+        """What the rows of a domain say in the blocks that follow what `parent` is the key of."""
+        for row in self._rows.values():
+            if row.domain == domain and row.text is not None and row.text.key == parent:
+                row.write_down_tail(self._blocks)
 
     def filled(self, blocks: Ints) -> Ints:
         """How many tokens are computed in each, once the last step that was told has run."""
@@ -88,6 +95,4 @@ class Roll:
 
     def _computed(self, row: Row, own: Ints) -> Ints:
         size = self._tokens_per_block
-        if row.num_hidden:  # where its blocks are in it isn't sure
-            return np.full(len(own), size, np.int64)
         return np.clip(row.computed - self._blocks.indexes[own] * size, 0, size)

@@ -10,7 +10,7 @@ import numpy as np
 
 from engines.trtllm import salts
 from engines.trtllm.blocks import NULL, SPOILED, Blocks, Ints
-from engines.trtllm.texts import Text
+from engines.trtllm.texts import FullBlock, Text
 
 _SERIALS = count()
 
@@ -52,10 +52,10 @@ class Row:
         self.num_shared = num_shared  # blocks at the front, hits, only to be read
         self.num_blocks = 0
         self.num_nulls = 0  # of them
-        self.num_hidden = 0  # of these, blocks that are there but were never told
         self.last_step = 0  # that it was in, or may be in
         self.is_begun = False  # has been in a step
-        self.is_cut = False  # what it gains next follows a gap
+        self.is_cut = False  # what it gains isn't told until it has more than its id ever had
+        self.prompt_length = 0  # tokens, if they are known
         self.text: Text | None = None  # None: what it says isn't known
         self.told: set[str] = set()  # kinds of violation
         self._cells = np.full((2, 16), NULL, np.int64)  # blocks, and their tags
@@ -82,11 +82,34 @@ class Row:
         self.num_nulls += int(np.count_nonzero(blocks == NULL))
         self.num_blocks = end
 
+    def drop(self, indexes: Ints) -> None:
+        """These pages of it are gone: a window has moved past them."""
+        self._cells[:, indexes] = NULL
+        self.num_nulls += len(indexes)
+
     def condemn(self, blocks: Blocks) -> None:
         """It may have read what isn't its own: what it wrote, and will write, is nobody's."""
         if self.domain != SPOILED:
             self.domain = SPOILED
             blocks.domains[self.own(blocks)] = SPOILED
+
+    def write_down(self, blocks: Blocks, full: Sequence[FullBlock]) -> None:
+        """What those of its own blocks hold that its text has filled."""
+        for place, parent, tokens, key in full:
+            if self._owns(blocks, place):
+                blocks.say(int(self._cells[0, place]), parent, tokens, key)
+
+    def write_down_tail(self, blocks: Blocks) -> None:
+        """And the one that its text ends in, or goes on in."""
+        if self.text is not None and self._owns(blocks, self.text.num_full):
+            block = int(self._cells[0, self.text.num_full])
+            blocks.say(block, self.text.key, self.text.tail)
+
+    def _owns(self, blocks: Blocks, place: int) -> bool:
+        """Whether it was given that block of its, and nobody else since."""
+        if place >= self.num_blocks:
+            return False
+        return bool(blocks.creators[self._cells[0, place]] == self.serial)
 
     def own(self, blocks: Blocks) -> Ints:
         """The blocks that it was given, and not another since."""

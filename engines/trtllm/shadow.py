@@ -21,7 +21,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from engines.trtllm import violations as kinds
-from engines.trtllm.blocks import NOT_KNOWN, NULL, SPOILED, Blocks, Ints
+from engines.trtllm.blocks import NOT_KNOWN, NULL, Blocks, Ints
+from engines.trtllm.prefixes import Prefixes
 from engines.trtllm.roll import Roll
 from engines.trtllm.rows import Owner, Row, Scheduled
 from engines.trtllm.telling import Counters, Teller
@@ -49,9 +50,10 @@ class Shadow:
         self._tokens_per_block = tokens_per_block
         self._requires_salt = requires_salt
         self._lag = 1 if is_overlapped else 0
-        self._blocks = Blocks(num_blocks)
+        self._blocks = Blocks(tokens_per_block, num_blocks)
         self._roll = Roll(self._blocks, tokens_per_block)
         self._teller = Teller(self._blocks, self.counters)
+        self._prefixes = Prefixes(self._blocks, self._roll, self._teller, self._lag)
 
     @property
     def num_remembered(self) -> int:
@@ -75,23 +77,32 @@ class Shadow:
 
         `tokens` is its prompt, if it can be had. What is told here, or by the first step after.
         """
-        num_shared = min(computed_tokens // self._tokens_per_block, len(blocks))
-        row = Row(request, Owner.of(salt), computed_tokens, num_shared)
+        size = self._tokens_per_block
+        row = Row(
+            request, Owner.of(salt), computed_tokens, min(computed_tokens // size, len(blocks))
+        )
         row.last_step = self.counters.steps + 1
         self._roll.add(row)
         if salt is None and self._requires_salt:
             self._teller.tell(row, kinds.UNSALTED)
+        text = Text(row.owner.domain, adapter, size)
+        keys, full = [text.key], text.write(tokens)
+        if len(tokens):
+            row.text, row.prompt_length = text, len(tokens)
+            keys += [block.key for block in full]
+        else:
+            self._prefixes.knows_texts = False
         if len(tokens) and computed_tokens >= len(tokens):
             self._teller.tell(row, kinds.SKIPPED)
-        if computed_tokens % self._tokens_per_block and len(blocks) > num_shared:
-            self.counters.unproven += 1
-        keys: list[int] = []
-        if len(tokens):
-            row.text = Text(row.owner.domain, adapter, self._tokens_per_block)
-            keys = row.text.write(tokens)
-        self._share(row, blocks[:num_shared], keys)
-        self._give(row, blocks[num_shared:])
-        self._name(row, 0, keys)
+        elif computed_tokens % size:
+            start = computed_tokens // size * size
+            parent = keys[start // size] if len(tokens) else NOT_KNOWN
+            self._prefixes.check_part(row, parent, tokens[start:computed_tokens])
+        hits = self._found(row, blocks[: row.num_shared])
+        self._prefixes.check_hits(row, hits, full)
+        row.append(hits, self._blocks.tags[hits])
+        self._give(row, blocks[row.num_shared :])
+        row.write_down(self._blocks, full)
         if not len(row.own(self._blocks)):
             self._roll.may_leave([row.serial])  # for nobody will take a block from it
         return self._teller.take()
@@ -105,7 +116,7 @@ class Shadow:
         begun: list[Row] = []
         rows = [self._advanced(item, begun) for item in scheduled]
         for row in begun:
-            self._check_computed(row)
+            self._prefixes.check_computed(row)
         self._check_tags(rows)
         self._roll.let_leave(self.counters.steps)
         return self._teller.take()
@@ -121,21 +132,6 @@ class Shadow:
         return self._teller.take()
 
     # A row's blocks
-
-    def _share(self, row: Row, blocks: Sequence[int], keys: Sequence[int]) -> None:
-        """Its hits, which must be of its salt, and hold what it says."""
-        hits, ledger = self._found(row, blocks), self._blocks
-        strange = (ledger.domains[hits] != row.owner.domain) & (hits != NULL)
-        never = strange & (ledger.tags[hits] == 0)
-        spoiled = strange & (ledger.domains[hits] == SPOILED)
-        self._teller.tell_of(row, kinds.UNWRITTEN, hits[never])
-        self._teller.tell_of(row, kinds.SPOILED, hits[spoiled])
-        self._teller.tell_of(row, kinds.FOREIGN, hits[strange & ~never & ~spoiled])
-        known = min(len(keys), len(hits))
-        held = ledger.keys[hits[:known]]
-        others = (held != keys[:known]) & (held != NOT_KNOWN) & ~strange[:known]
-        self._teller.tell_of(row, kinds.CONTENT, hits[:known][others])
-        row.append(hits, ledger.tags[hits])
 
     def _give(self, row: Row, blocks: Sequence[int]) -> None:
         """What it writes itself. Whoever had these has left, or is told when it runs."""
@@ -155,12 +151,6 @@ class Shadow:
         found[outside] = NULL
         return found
 
-    def _name(self, row: Row, first: int, keys: Sequence[int]) -> None:
-        """What those of its blocks from `first` on that are its own will hold."""
-        blocks = row.blocks[first : first + len(keys)]
-        own = self._blocks.creators[blocks] == row.serial
-        self._blocks.keys[blocks[own]] = np.array(keys[: len(blocks)], np.int64)[own]
-
     # A row in a step
 
     def _advanced(self, item: Scheduled, begun: list[Row]) -> Row:
@@ -175,9 +165,9 @@ class Shadow:
         elif is_first:
             self._begin(row, item.new_blocks)
         elif len(item.new_blocks):
-            self._gain(row, item)
+            self._gain(row, item.new_blocks, item.computed_position + item.num_tokens)
         if row.text is not None:
-            self._say(row, row.text, item.new_tokens, is_first)
+            self._say(row, row.text, item, is_first)
         self._place(row, item.computed_position, item.num_tokens)
         row.last_step = self.counters.steps
         return row
@@ -192,41 +182,35 @@ class Shadow:
             self._compare(row, blocks)
             self._give(row, blocks[row.num_blocks :])
 
-    def _say(self, row: Row, text: Text, tokens: Sequence[int], is_first: bool) -> None:
-        if not is_first and len(tokens):
-            first = text.num_full
-            self._name(row, first, text.write(tokens))
-        elif is_first and not len(tokens):
-            row.text = None  # where what is told next goes on can't be known
+    def _say(self, row: Row, text: Text, item: Scheduled, is_first: bool) -> None:
+        if not is_first:  # else it is its prompt, or a part of it
+            row.write_down(self._blocks, text.write(item.new_tokens))
+        end = item.computed_position + item.num_tokens
+        if end != len(text) and (end > len(text) or row.computed >= row.prompt_length):
+            row.text, self._prefixes.knows_texts = None, False  # less was told of it than it says
 
-    def _gain(self, row: Row, item: Scheduled) -> None:
-        if row.is_cut:
-            end = item.computed_position + item.num_tokens + self._lag
-            gap = -(-end // self._tokens_per_block) - len(item.new_blocks) - row.num_blocks
-            nothing = np.full(max(gap, 0), NULL, np.int64)
-            row.append(nothing, nothing)
-            row.num_hidden += max(gap, 0)
-            row.is_cut = False
-        self._give(row, item.new_blocks)
+    def _gain(self, row: Row, blocks: Sequence[int], end: int) -> None:
+        """What follows a gap belongs at the row's end, which is `end` tokens."""
+        gap = -(-(end + self._lag) // self._tokens_per_block) - len(blocks) - row.num_blocks
+        if row.is_cut and gap > 0:
+            self._teller.tell(row, kinds.HIDDEN)
+            self._give(row, [NULL] * gap)
+        row.is_cut = False
+        self._give(row, blocks)
 
     def _place(self, row: Row, position: int, num_tokens: int) -> None:
         """Where it reads and writes."""
         end, size = position + num_tokens, self._tokens_per_block
-        if position > row.computed:
+        if position > row.computed + self._lag:
             self._teller.tell(row, kinds.SKIPPED)
-        missing = -(-end // size) - row.num_blocks
-        if missing > 0:
-            if row.is_cut or row.num_hidden:
-                self.counters.hidden += missing
-            else:
-                self._teller.tell(row, kinds.SHORT)
+        if end > row.num_blocks * size:
+            self._teller.tell(row, kinds.HIDDEN if row.is_cut else kinds.SHORT)
         first = position // size
         if num_tokens and first < row.num_shared:
             self._teller.tell_of(row, kinds.SHARED, row.blocks[first : row.num_shared])
             self._blocks.spoil(row.blocks[first : row.num_shared])
-        if row.num_nulls > row.num_hidden and (row.blocks[first : -(-end // size)] == NULL).any():
+        if row.num_nulls and (row.blocks[first : -(-end // size)] == NULL).any():
             self._teller.tell(row, kinds.UNBACKED)
-        self.counters.hidden += row.num_hidden
         row.computed = max(row.computed, end)
 
     def _stranger(self, request: int) -> Row:
@@ -245,18 +229,10 @@ class Shadow:
         """Whether its list, from `first` on, is still what was told."""
         known = row.blocks[first : first + len(blocks)]
         now = np.asarray(blocks[: len(known)], np.int64)
+        row.drop(first + np.flatnonzero((now == NULL) & (known != NULL)))
         other = now[(now != known) & (known != NULL)]
         self._teller.tell_of(row, kinds.REPLACED, other)
         self._blocks.spoil(other)
-
-    def _check_computed(self, row: Row) -> None:
-        """Each of its hits is computed, or will be in this step."""
-        hits = row.blocks[: row.num_shared]
-        hits = hits[hits != NULL]
-        filled = self._roll.filled(hits)
-        self._teller.tell_of(
-            row, kinds.UNWRITTEN, hits[filled + self._lag < self._tokens_per_block]
-        )
 
     def _check_tags(self, rows: Sequence[Row]) -> None:
         """Every block of every row. Of a block that two have, both are told."""

@@ -16,8 +16,7 @@ class Counters:
 
     steps: int = 0
     checked: int = 0  # blocks of scheduled rows, each step anew
-    hidden: int = 0  # blocks of scheduled rows that nobody told of: not checked
-    unproven: int = 0  # blocks taken with some tokens in them, of which nobody tells whence
+    unproven: int = 0  # hits within a block of which it can't be said whose tokens they were
     violations: int = 0
 
 
@@ -26,7 +25,7 @@ class Teller:
 
     def __init__(self, blocks: Blocks, counters: Counters) -> None:
         self._blocks = blocks
-        self._counters = counters
+        self.counters = counters
         self._told: list[Violation] = []
 
     def tell(self, row: Row, kind: str, block: int = -1) -> None:
@@ -35,7 +34,7 @@ class Teller:
         row.told.add(kind)
         if kind != kinds.UNSALTED:
             row.condemn(self._blocks)
-        step = max(row.last_step, self._counters.steps)
+        step = max(row.last_step, self.counters.steps)
         owner = row.owner
         self._told.append(Violation(row.request, kind, block, step, owner.salt, owner.salt_id))
 
@@ -47,5 +46,5 @@ class Teller:
     def take(self) -> list[Violation]:
         """What was told since it was last taken."""
         told, self._told = self._told, []
-        self._counters.violations += len(told)
+        self.counters.violations += len(told)
         return told

@@ -11,6 +11,7 @@ from typing import NamedTuple
 FOREIGN = "foreign"  # a prefix hit on a block of another salt
 CONTENT = "content"  # a prefix hit on a block that holds other tokens
 UNWRITTEN = "unwritten"  # a prefix hit on a block that nobody has computed to its end
+UNPROVEN = "unproven"  # a hit within a block on tokens that no block of its salt holds
 SPOILED = "spoiled"  # a prefix hit on a block that a row in violation had
 STALE = "stale"  # a block of the row was given to another request since
 DOUBLE = "double"  # a block of the row is in the row of another that still runs
@@ -18,6 +19,7 @@ OUTSIDE = "outside"  # a block that the pool doesn't have
 UNSALTED = "unsalted"  # no salt, where each request must have one
 UNKNOWN = "unknown"  # runs without ever having been given blocks
 SHORT = "short"  # more tokens than its blocks hold
+HIDDEN = "hidden"  # has blocks that nobody told of: its id was there before, with more of them
 SKIPPED = "skipped"  # counts tokens as computed that it never computed
 SHARED = "shared"  # would write into a block that it may only read
 UNBACKED = "unbacked"  # would write to a page that isn't there
@@ -27,6 +29,7 @@ KINDS = (
     FOREIGN,
     CONTENT,
     UNWRITTEN,
+    UNPROVEN,
     SPOILED,
     STALE,
     DOUBLE,
@@ -34,6 +37,7 @@ KINDS = (
     UNSALTED,
     UNKNOWN,
     SHORT,
+    HIDDEN,
     SKIPPED,
     SHARED,
     UNBACKED,
