@@ -69,7 +69,10 @@ def agreement_faults(config: Object, told: Object) -> Iterator[Fault]:
 def quantization_faults(told: Object, shape: Shape) -> Iterator[Fault]:
     """What hf_quant_config.json says of weights and cache."""
     if (cache := told.get("kv_cache_quant_algo")) not in (None, "FP8"):
-        yield Fault(f"{TOLD}: kv_cache_quant_algo", f"{cache!r} is not read: only FP8 is")
+        why = f"{cache!r} is not read: only FP8 is"
+        if cache == "NVFP4":
+            why += "; TensorRT-LLM has such a cache on Blackwell, our own engine has none"
+        yield Fault(f"{TOLD}: kv_cache_quant_algo", why)
     algorithm, group = told.get("quant_algo"), told.get("group_size")
     if algorithm is None:
         return

@@ -15,6 +15,7 @@ from engines.trtllm.settings import TrtSettings
 
 PORT = 8000  # trtllm-serve's own
 # Newer releases tell their maker how they are used, unless they are told not to.
+DEVICES = "CUDA_VISIBLE_DEVICES"
 ENVIRONMENT = {"TRTLLM_NO_USAGE_STATS": "1"}
 
 
@@ -77,10 +78,11 @@ def container(
     command: Sequence[str],
     env: Mapping[str, str],
     mounts: Mapping[str, bool],
-    num_gpus: int,
+    gpus: int | str,
     user: str = "",
 ) -> list[str]:
-    """The same command in a container. `mounts`: folders, and whether each is written to.
+    """The same command in a container. `mounts`: folders, and whether each is written to; `gpus`:
+    how many, or which (`devices`).
 
     Folders keep their paths, since links lead from one to another; and it has the machine's
     network, so that it listens where it would without a container. `user`: a uid, or uid:gid.
@@ -88,7 +90,7 @@ def container(
     env = dict(env) | ({"HOME": "/tmp"} if user else {})  # noqa: S108 - the container's own
     return [
         *("docker", "run", "--rm", "--init", "--network", "host"),
-        *("--gpus", str(num_gpus), "--ipc", "host"),
+        *("--gpus", str(gpus), "--ipc", "host"),
         *("--ulimit", "memlock=-1", "--ulimit", "stack=67108864"),
         *(("--user", user) if user else ()),
         *(part for pair in sorted(env.items()) for part in ("-e", "=".join(pair))),
@@ -96,6 +98,11 @@ def container(
         image,
         *command,
     ]
+
+
+def devices(gpus: Sequence[int]) -> str:
+    """Certain GPUs, as docker reads it: a field of CSV."""
+    return f'"device={",".join(map(str, gpus))}"'
 
 
 def _mount(place: str, is_writable: bool) -> str:

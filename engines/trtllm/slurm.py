@@ -2,6 +2,8 @@
 
 Each server is a step on the node that its URL names. One that needs more GPUs than a node has gets
 further nodes of the job, and its ranks are laid out so that the first, which serves, is on its own.
+Steps share the nodes' cores and memory, which the job has whole, and each is told its own GPUs: a
+step that asks Slurm for its share would get a core a rank.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from typing import NamedTuple
 
 from engines.trtllm import command
 from engines.trtllm.command import Address, address_of
-from engines.trtllm.commands import WATCHED, Laid, Served, addresses
+from engines.trtllm.commands import WATCHED, Laid, Place, Served, places
 from engines.trtllm.render import Unrenderable
-from engines.trtllm.roles import is_disaggregated, roles
+from engines.trtllm.roles import is_disaggregated
 
 # Of shell: what is the same for each model.
 START = """\
@@ -40,8 +42,8 @@ start() {{
     echo "${{nodes[rank / {gpus}]}}"
   done >"$hosts"
   SLURM_HOSTFILE=$hosts srun --job-name="$name" --distribution=arbitrary \\
-    --nodes="$num_nodes" --ntasks="$ranks" --exact --kill-on-bad-exit=1 --mpi=pmix \\
-    --output="$name.%j.%t.log" "$@" &
+    --nodes="$num_nodes" --ntasks="$ranks" --overlap --cpu-bind=none --mpi=pmix \\
+    --kill-on-bad-exit=1 --output="$name.%j.%t.log" "$@" &
 }}
 """
 # A folder for each server's guard, which nobody else may have put there. Its ranks share it.
@@ -70,7 +72,7 @@ def slurm_script(model: Served, laid: Laid, gpus_per_machine: int = 8) -> str:
         )
     steps = list(_steps(model, laid, gpus_per_machine))
     named = list(dict.fromkeys(step.at.host for step in steps))
-    _check(named, steps, gpus_per_machine)
+    _check(named)
     num_nodes = len(named) + sum(step.num_nodes - 1 for step in steps)
     lines = [*_head(model, named, num_nodes, gpus_per_machine)]
     lines += START.format(named=shlex.join(named), gpus=gpus_per_machine).splitlines()
@@ -91,6 +93,7 @@ def _head(model: Served, named: list[str], num_nodes: int, gpus: int) -> Iterato
     yield f"#SBATCH --nodelist={','.join(named)}"
     yield f"#SBATCH --gpus-per-node={gpus}"
     yield "#SBATCH --exclusive"
+    yield "#SBATCH --mem=0"
     yield "#SBATCH --signal=B:TERM@120"
     yield "set -euo pipefail"
     for name, value in sorted(command.ENVIRONMENT.items()):
@@ -106,25 +109,31 @@ def _tail() -> Iterator[str]:
 
 
 def _steps(model: Served, laid: Laid, gpus_per_machine: int) -> Iterator[Step]:
-    trt = model.trt
-    for role in roles(model.path, trt):
+    trt, numbers = model.trt, Counter[str]()
+    for place in places(model, gpus_per_machine):
+        role, at = place.role, place.at
+        run = command.serve(trt, role, laid.config(role), at, laid.checkpoint(role))
+        run = [command.program(trt, "trtllm-llmapi-launch"), *run]
+        if trt.guard:
+            run = ["sh", "-c", WATCHING, "sh", *run]
+        run = ["env", *_environment(model, laid, place), *run]
+        name = f"{role.phase}-{numbers[role.phase]}"
+        numbers[role.phase] += 1
         num_nodes = -(-role.ranks // gpus_per_machine)
-        for number, at in enumerate(addresses(role, model.urls)):
-            run = command.serve(trt, role, laid.config(role), at, laid.checkpoint(role))
-            run = [command.program(trt, "trtllm-llmapi-launch"), *run]
-            if trt.guard:
-                env = command.environment(trt, laid.python, WATCHED.format(port=at.port))
-                pairs = (f"{name}={value}" for name, value in sorted(env.items()))
-                run = ["env", *pairs, "sh", "-c", WATCHING, "sh", *run]
-            name = f"{role.phase}-{number}"
-            gpus = f"--gpus-per-node={min(role.ranks, gpus_per_machine)}"
-            options = [*_container(model, laid, role.path), gpus]
-            yield _step(name, at, num_nodes, role.ranks, [*options, *run])
+        words = [*_container(model, laid, role.path), *run]
+        yield _step(name, at, num_nodes, role.ranks, words)
     if is_disaggregated(trt):
         at = address_of(model.urls[0])
         run = command.front(trt, f"{laid.folder}/front.yaml")
-        options = [*_container(model, laid, model.path), "--gpus=0", "--overlap"]
-        yield _step("front", at, 1, 0, [*options, *run])
+        yield _step("front", at, 1, 0, [*_container(model, laid, model.path), *run])
+
+
+def _environment(model: Served, laid: Laid, place: Place) -> list[str]:
+    """What a server is told beside its command."""
+    env = command.environment(model.trt, laid.python, WATCHED.format(port=place.at.port))
+    if place.gpus:
+        env[command.DEVICES] = ",".join(map(str, place.gpus))
+    return [f"{name}={value}" for name, value in sorted(env.items())]
 
 
 def _step(name: str, at: Address, num_nodes: int, gpus: int, run: list[str]) -> Step:
@@ -152,17 +161,10 @@ def _container(model: Served, laid: Laid, path: str) -> list[str]:
     return [f"--container-image={model.trt.image}", f"--container-mounts={mounts}{watched}"]
 
 
-def _check(named: list[str], steps: list[Step], gpus_per_machine: int) -> None:
-    used = Counter[str]()
-    for step in steps:
-        used[step.at.host] += step.gpus if step.num_nodes == 1 else gpus_per_machine
+def _check(named: list[str]) -> None:
     for host in named:
         if host in ("localhost", "127.0.0.1", "::1") or _word(host) != host:
             raise Unrenderable(f"{host} is no node's name: give the model's URLs those of nodes")
-        if used[host] > gpus_per_machine:
-            raise Unrenderable(
-                f"the servers at {host} need {used[host]} GPUs, and it has {gpus_per_machine}"
-            )
 
 
 def _word(text: str) -> str:

@@ -8,6 +8,7 @@
 #SBATCH --nodelist=llama-context-0,llama-context-1,llama-generation-0,llama
 #SBATCH --gpus-per-node=8
 #SBATCH --exclusive
+#SBATCH --mem=0
 #SBATCH --signal=B:TERM@120
 set -euo pipefail
 export TRTLLM_NO_USAGE_STATS=1
@@ -32,36 +33,36 @@ start() {
     echo "${nodes[rank / 8]}"
   done >"$hosts"
   SLURM_HOSTFILE=$hosts srun --job-name="$name" --distribution=arbitrary \
-    --nodes="$num_nodes" --ntasks="$ranks" --exact --kill-on-bad-exit=1 --mpi=pmix \
-    --output="$name.%j.%t.log" "$@" &
+    --nodes="$num_nodes" --ntasks="$ranks" --overlap --cpu-bind=none --mpi=pmix \
+    --kill-on-bad-exit=1 --output="$name.%j.%t.log" "$@" &
 }
 
 # context-0: 4 GPUs, at llama-context-0:8001
 start context-0 llama-context-0 1 4 --container-image=registry.example.com/tensorrt-llm:1.2.1 \
   --container-mounts=/models/llama-70b-int4-awq-g128-fp8-kv:/models/llama-70b-int4-awq-g128-fp8-kv:ro,/shared/bulkhead/llama-70b:/shared/bulkhead/llama-70b:ro \
-  --gpus-per-node=4 trtllm-llmapi-launch trtllm-serve /models/llama-70b-int4-awq-g128-fp8-kv \
-  --backend pytorch --host llama-context-0 --port 8001 --config \
-  /shared/bulkhead/llama-70b/context.yaml
+  env CUDA_VISIBLE_DEVICES=0,1,2,3 TRTLLM_NO_USAGE_STATS=1 trtllm-llmapi-launch trtllm-serve \
+  /models/llama-70b-int4-awq-g128-fp8-kv --backend pytorch --host llama-context-0 --port 8001 \
+  --config /shared/bulkhead/llama-70b/context.yaml
 
 # context-1: 4 GPUs, at llama-context-1:8001
 start context-1 llama-context-1 1 4 --container-image=registry.example.com/tensorrt-llm:1.2.1 \
   --container-mounts=/models/llama-70b-int4-awq-g128-fp8-kv:/models/llama-70b-int4-awq-g128-fp8-kv:ro,/shared/bulkhead/llama-70b:/shared/bulkhead/llama-70b:ro \
-  --gpus-per-node=4 trtllm-llmapi-launch trtllm-serve /models/llama-70b-int4-awq-g128-fp8-kv \
-  --backend pytorch --host llama-context-1 --port 8001 --config \
-  /shared/bulkhead/llama-70b/context.yaml
+  env CUDA_VISIBLE_DEVICES=0,1,2,3 TRTLLM_NO_USAGE_STATS=1 trtllm-llmapi-launch trtllm-serve \
+  /models/llama-70b-int4-awq-g128-fp8-kv --backend pytorch --host llama-context-1 --port 8001 \
+  --config /shared/bulkhead/llama-70b/context.yaml
 
 # generation-0: 8 GPUs, at llama-generation-0:8002
 start generation-0 llama-generation-0 1 8 \
   --container-image=registry.example.com/tensorrt-llm:1.2.1 \
   --container-mounts=/models/llama-70b-int4-awq-g128-fp8-kv:/models/llama-70b-int4-awq-g128-fp8-kv:ro,/shared/bulkhead/llama-70b:/shared/bulkhead/llama-70b:ro \
-  --gpus-per-node=8 trtllm-llmapi-launch trtllm-serve /models/llama-70b-int4-awq-g128-fp8-kv \
-  --backend pytorch --host llama-generation-0 --port 8002 --config \
-  /shared/bulkhead/llama-70b/generation.yaml
+  env CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 TRTLLM_NO_USAGE_STATS=1 trtllm-llmapi-launch \
+  trtllm-serve /models/llama-70b-int4-awq-g128-fp8-kv --backend pytorch --host \
+  llama-generation-0 --port 8002 --config /shared/bulkhead/llama-70b/generation.yaml
 
 # front: no GPUs, at llama:8000
 start front llama 1 1 --container-image=registry.example.com/tensorrt-llm:1.2.1 \
   --container-mounts=/models/llama-70b-int4-awq-g128-fp8-kv:/models/llama-70b-int4-awq-g128-fp8-kv:ro,/shared/bulkhead/llama-70b:/shared/bulkhead/llama-70b:ro \
-  --gpus=0 --overlap trtllm-serve disaggregated -c /shared/bulkhead/llama-70b/front.yaml
+  trtllm-serve disaggregated -c /shared/bulkhead/llama-70b/front.yaml
 
 # One that ends has failed: the others end too, and Slurm may start the job again.
 trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT TERM

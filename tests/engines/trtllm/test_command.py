@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from engines.trtllm import command
 from engines.trtllm.command import Address, address_of
 from engines.trtllm.commands import Laid, Served, command_text, hosts_of
+from engines.trtllm.render import Unrenderable
 from engines.trtllm.roles import roles
 from engines.trtllm.settings import TrtSettings
 from tests.engines.trtllm.settings import PAIR
@@ -82,7 +84,7 @@ def test_a_container_has_the_folders_at_their_paths_and_only_writes_where_it_mus
 
 
 def test_as_somebody_who_isn_t_root_it_has_a_home() -> None:
-    line = command.container("i", ["x"], {}, {}, 1, user="1000:1000")
+    line = command.container("i", ["x"], {}, {}, "1", user="1000:1000")
     assert line[line.index("--user") + 1] == "1000:1000"
     assert "HOME=/tmp" in line
 
@@ -115,6 +117,18 @@ def test_a_shell_reads_them(said: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "command.txt"
     file.write_text(told(**said))
     assert lint(tool("shellcheck"), "--shell=sh", "--norc", file) == ""
+
+
+def test_servers_on_one_machine_share_its_gpus_out() -> None:
+    urls = ("http://gpu-1:8000/v1", "http://gpu-1:8001/v1", "http://gpu-2:8000/v1")
+    text = told(urls=urls, guard=False, tensor_parallel=2)
+    found = re.findall(r"^(?:CUDA_VISIBLE_DEVICES=(\S+) )?TRT.*--host (\S+)", text, re.MULTILINE)
+    assert found == [("0,1", "gpu-1"), ("2,3", "gpu-1"), ("", "gpu-2")]
+    text = told(urls=urls, guard=False, tensor_parallel=2, image="i")
+    gpus = [line[line.index("--gpus") + 1] for line in commands(text)]
+    assert gpus == ['"device=0,1"', '"device=2,3"', "2"]
+    with pytest.raises(Unrenderable, match="gpu-1 need 16 GPUs, and it has 8"):
+        told(urls=urls, guard=False, tensor_parallel=8)
 
 
 def test_every_role_has_its_own_yaml() -> None:

@@ -69,7 +69,10 @@ def test_each_server_is_on_the_node_of_its_url_and_spreads_over_spare_ones(tmp_p
     assert "ctx-0*4 " in by_name["context-1"]
     assert "aux-1*8 aux-2*4 gen-0*8 " in by_name["generation-0"]
     assert by_name["generation-0"].splitlines()[-1] == "gen-0"  # the first rank, which serves
-    assert "--gpus=0" in by_name["front"]
+    assert "CUDA_VISIBLE_DEVICES=0,1,2,3 " in by_name["context-0"]
+    assert "CUDA_VISIBLE_DEVICES=4,5,6,7 " in by_name["context-1"]
+    assert "CUDA_VISIBLE_DEVICES" not in by_name["generation-0"]
+    assert "trtllm-llmapi-launch" not in by_name["front"]
     assert "disaggregated -c /shared/llama/front.yaml" in by_name["front"]
 
 
