@@ -26,7 +26,7 @@ class Asker:
     """
 
     def __init__(self, url: str, model: str, salt: str) -> None:
-        self._body = {
+        self.body = {
             "model": model,
             "messages": [{"role": "user", "content": "hi"}],
             "max_tokens": 1,
@@ -42,7 +42,7 @@ class Asker:
         """What came of it, in this time at most."""
         try:
             async with asyncio.timeout(within_s):
-                reply = await self._client.post("/chat/completions", json=self._body)
+                reply = await self._client.post("/chat/completions", json=self.body)
         except TimeoutError:
             return Answer(Heard.SILENCE, f"no token in {within_s:g} s")
         except httpx.HTTPError as fault:
