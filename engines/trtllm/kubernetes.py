@@ -43,6 +43,9 @@ def kubernetes_yaml(model: Served, gpus_per_machine: int = 8) -> str:
     """All objects, byte for byte the same for the same settings. Raises Unrenderable."""
     _check(model, gpus_per_machine)
     pods = list(_pods(model))
+    names = [pod.name for pod in pods]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise Unrenderable(f"two servers would be the Service {twice[0]}: give each its own host")
     name = _name(model)
     documents = [_settings(model, name), _policy(model, name)]
     for pod in pods:

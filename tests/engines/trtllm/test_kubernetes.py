@@ -99,6 +99,7 @@ def test_the_guard_s_modules_lie_where_python_looks_for_them() -> None:
         ({"guard": False, "image": "i", "url": "http://10.0.0.5:8000/v1"}, "10.0.0.5 is no name"),
         ({"image": "i", "guard_url": "http://llama:9000"}, "trt launch"),
         ({"guard": False, "image": "i", "path": "/llama"}, "one folder"),
+        (APART | {"context": TrtServers(urls=("gen-0.trt.svc:8001",))}, "the Service gen-0"),
     ],
 )
 def test_what_can_t_be_is_refused(said: dict[str, Any], told: str) -> None:
