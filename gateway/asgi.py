@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +26,7 @@ from gateway.errors import (
 )
 from gateway.ids import new_id
 from gateway.stopper import ClientGone, Limited, Stopper, Watched
+from gateway.timers import after
 from runtime.wire import KEEP_ALIVE
 
 encode = msgspec.json.Encoder().encode
@@ -86,14 +88,14 @@ class Call:
         async with self._stopper:
             timer = None
             if within_s is not None:
-                timer = asyncio.get_running_loop().call_later(within_s, self._too_slow, within_s)
+                timer = after(within_s, partial(self._too_slow, within_s))
             self.is_reading = True
             try:
                 return await self._read(limit)
             finally:
                 self.is_reading = False
                 if timer is not None:
-                    timer.cancel()
+                    timer.stop()
 
     async def _read(self, limit: int) -> bytes:
         parts, size, more = [], 0, True
@@ -114,11 +116,11 @@ class Call:
         return Watched(self._receive, self._stopper)
 
     def limited(self, seconds: float) -> Limited:
-        """Stops the call with TookTooLong when it has taken so long since it began.
+        """Stops the call with TookTooLong if what is inside takes so long.
 
         Or with ClientGone, if for most of that its client didn't take in what it was sent.
         """
-        return Limited(self._stopper, seconds, self.began, self._is_stuck)
+        return Limited(self._stopper, seconds, self._is_stuck)
 
     def stop(self, why: Refusal | ClientGone) -> None:
         """End the call with `why`: what is watched, or reads the body, now or next."""

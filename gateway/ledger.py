@@ -96,7 +96,7 @@ class Ledger:
             self._exhausted.note(fault)
             raise
         assert isinstance(charged, Charged)
-        return replace(record, charge_at=charged.charge_at, output_cut=charged.output_cut)
+        return OpenRecord(record_id, opening, now_us, charged.charge_at, charged.output_cut)
 
     async def move(self, record: OpenRecord, opening: Opening) -> OpenRecord | None:
         """An open record becomes another model's, at its terms; durable when this returns.

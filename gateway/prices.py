@@ -131,13 +131,14 @@ def lines_of(
     """Lines of disjoint counts: input that wasn't cached, cached input, output. Below zero too."""
     agreed = (prices.input, prices.cached_input, prices.output)
     list_ = (listed.input, listed.cached_input, listed.output) if listed else (None, None, None)
-    return tuple(
+    found = [
         Line(f"{model_id}/{token_class}-tokens", token_class, quantity, price, list_price)
         for token_class, quantity, price, list_price in zip(
             TOKEN_CLASSES, counts, agreed, list_, strict=True
         )
         if quantity
-    )
+    ]
+    return tuple(found)
 
 
 def parse_price(text: object) -> int:

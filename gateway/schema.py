@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
@@ -27,6 +28,8 @@ from gateway.fields import (
     CompletionFields,
     TextPart,
 )
+
+Judged = tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], dict[str, tuple[Any, ...]]]
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -73,7 +76,7 @@ _completion = msgspec.json.Decoder(CompletionFields)
 def decode_chat(body: bytes) -> Ask:
     """A chat request. Raises BadRequest with the path of the first fault."""
     fields = _decode(_chat, body)
-    _refuse_unsupported(fields, HARMLESS, "")
+    _refuse_unsupported(fields, "")
     ask = _common(fields, "chat")
     ask.messages = [_turn(message, f"messages[{i}]") for i, message in enumerate(fields.messages)]
     ask.max_tokens = fields.max_completion_tokens or fields.max_tokens
@@ -84,7 +87,7 @@ def decode_chat(body: bytes) -> Ask:
 def decode_completion(body: bytes) -> Ask:
     """A completion request. Raises BadRequest with the path of the first fault."""
     fields = _decode(_completion, body)
-    _refuse_unsupported(fields, HARMLESS, "")
+    _refuse_unsupported(fields, "")
     ask = _common(fields, "completion")
     ask.prompt = _prompt(fields.prompt)
     return ask
@@ -142,7 +145,7 @@ def _turn(message: ChatMessage, path: str) -> Turn:
             f"{path}.role: expected one of {', '.join(ROLES)}, found {found!r}",
             param=f"{path}.role",
         )
-    _refuse_unsupported(message, HARMLESS_IN_MESSAGE, f"{path}.")
+    _refuse_unsupported(message, f"{path}.")
     if isinstance(message.content, str):
         return Turn(role, message.content)
     if not message.content:
@@ -178,11 +181,25 @@ def _is_token_id(item: object) -> bool:
     return type(item) is int and 0 <= item <= MAX_INT32
 
 
-def _refuse_unsupported(fields: Struct, harmless: dict[str, tuple[Any, ...]], prefix: str) -> None:
-    for name in fields.__struct_fields__:
-        if name not in harmless:
-            continue
-        value = getattr(fields, name)
+def _judged(kind: type[Struct], harmless: dict[str, tuple[Any, ...]]) -> Judged:
+    names = tuple(name for name in kind.__struct_fields__ if name in harmless)
+    return names, attrgetter(*names), harmless
+
+
+# The fields whose values are looked at, of each kind of struct that has any.
+JUDGED = {
+    ChatFields: _judged(ChatFields, HARMLESS),
+    CompletionFields: _judged(CompletionFields, HARMLESS),
+    ChatMessage: _judged(ChatMessage, HARMLESS_IN_MESSAGE),
+}
+
+
+def _refuse_unsupported(fields: Struct, prefix: str) -> None:
+    names, values_of, harmless = JUDGED[type(fields)]
+    values = values_of(fields)
+    if values.count(None) == len(names):  # the usual case
+        return
+    for name, value in zip(names, values, strict=True):
         if value is None or any(_same(value, allowed) for allowed in harmless[name]):
             continue
         path = prefix + name

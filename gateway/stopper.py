@@ -1,19 +1,19 @@
 """Ends what a request runs, from outside: its client left, its time is up, the server stops.
 
-Contexts here are classes and not generators, and timers are the loop's own: each request has
-several, and they would cost as much as all else on its way.
+Contexts here are classes and not generators: each request has several, and they would cost as much
+as all else on its way.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from types import TracebackType
 
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from gateway.errors import Refusal, TookTooLong
+from gateway.timers import after
 
 
 class ClientGone(Exception):
@@ -66,9 +66,12 @@ class Stopper:
 
 
 class Watched:
-    """Listens beside what runs inside, which a client that leaves ends with ClientGone."""
+    """Listens beside what runs inside, which a client that leaves ends with ClientGone.
 
-    __slots__ = ("_receive", "_stopper", "_watcher")
+    What a server's `receive` returns may be a future already; then no task is made for it.
+    """
+
+    __slots__ = ("_listening", "_receive", "_stopper")
 
     def __init__(self, receive: Receive, stopper: Stopper) -> None:
         self._receive = receive
@@ -76,7 +79,7 @@ class Watched:
 
     async def __aenter__(self) -> None:
         await self._stopper.__aenter__()
-        self._watcher = asyncio.ensure_future(self._watch())
+        self._listen()
 
     async def __aexit__(
         self,
@@ -84,38 +87,42 @@ class Watched:
         fault: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._watcher.cancel()
+        self._listening.remove_done_callback(self._heard)
+        self._listening.cancel()
         await self._stopper.__aexit__(kind, fault, trace)
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._stopper.stop(ClientGone())
+    def _listen(self) -> None:
+        self._listening = asyncio.ensure_future(self._receive())
+        self._listening.add_done_callback(self._heard)
+
+    def _heard(self, listening: asyncio.Future[Message]) -> None:
+        if listening.cancelled():  # with all else that runs here
+            return
+        if listening.result()["type"] == "http.disconnect":
+            self._stopper.stop(ClientGone())
+        else:
+            self._listen()
 
 
 class Limited:
-    """Stops what takes longer than `seconds` since `began`.
+    """Stops what takes longer than `seconds` inside.
 
     With ClientGone where `is_clients` says that it was the client who took them: who reads slowly
     enough would else have its answer for nothing.
     """
 
-    __slots__ = ("_began", "_is_clients", "_seconds", "_stopper", "_timer")
+    __slots__ = ("_is_clients", "_seconds", "_stopper", "_timer")
 
-    def __init__(
-        self, stopper: Stopper, seconds: float, began: float, is_clients: Callable[[], bool]
-    ) -> None:
+    def __init__(self, stopper: Stopper, seconds: float, is_clients: Callable[[], bool]) -> None:
         self._stopper = stopper
         self._seconds = seconds
-        self._began = began
         self._is_clients = is_clients
 
     def __enter__(self) -> None:
-        left_s = self._seconds - (time.perf_counter() - self._began)
-        self._timer = asyncio.get_running_loop().call_later(left_s, self._stop)
+        self._timer = after(self._seconds, self._stop)
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        self._timer.stop()
 
     def _stop(self) -> None:
         late = f"the request took longer than {self._seconds:g} s, the most that is allowed"

@@ -6,11 +6,16 @@ The write lock is ours all the while, so nobody else changes a window in between
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from gateway.budgets.rows import ACCOUNT, Account, account_of, begin, budget_of, zone_named
 from gateway.store.budget_holds import Hold, Window, book, note, take
 from gateway.store.sql import Connection
+
+Found = tuple[int, float, list[Account]]  # from when until when, in microseconds UTC
+FOR_EVER = math.inf
+NONE: Found = (0, 0, [])
 
 
 class Counted(NamedTuple):
@@ -27,7 +32,7 @@ class Accounts:
 
     def __init__(self, db: Connection) -> None:
         self._db = db
-        self._found: dict[Counted, tuple[int, list[Account]]] = {}
+        self._found: dict[Counted, Found] = {}
         self._accounts: dict[Window, Account] = {}
         self._holds: list[Hold] = []
         self._changes: dict[Window, tuple[int, int]] = {}  # of what is held, and spent
@@ -37,10 +42,11 @@ class Accounts:
 
         Their windows begin if need be.
         """
-        since, accounts = self._found.get(counted, (at, None))
-        if accounts is None or at < since or not all(one.runs_at(at) for one in accounts):
+        since, until, accounts = self._found.get(counted, NONE)
+        if not since <= at < until:
             accounts = self._read(counted, at)
-            self._found[counted] = at, accounts
+            until = min([account.until for account in accounts], default=FOR_EVER)
+            self._found[counted] = at, until, accounts
         return accounts
 
     def hold(self, window: Window, record_id: str, nano: int) -> None:

@@ -73,6 +73,8 @@ def _bytes_of(text: str | list[int]) -> int:
 
 def _forced(deployment: Deployment) -> list[int]:
     """Limits that an operator's `extra_body` puts in place of the client's."""
+    if not deployment.extra_body:
+        return []
     fields = ("max_tokens", "max_completion_tokens")
     found = (deployment.extra_body.get(field) for field in fields)
     return [limit for limit in found if type(limit) is int]

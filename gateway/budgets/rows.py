@@ -8,6 +8,7 @@ record that falls into it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -60,13 +61,11 @@ class Account:
         """What names the window's row."""
         return self.budget.id, self.window.starts_at
 
-    def runs_at(self, at: int) -> bool:
-        """Whether its window has begun by then and not ended, nor its budget."""
-        window, archived_at = self.window, self.budget.archived_at
-        has_ended = window.ends_at is not None and window.ends_at <= at
-        return (
-            window.starts_at <= at and not has_ended and (archived_at is None or archived_at > at)
-        )
+    @property
+    def until(self) -> float:
+        """When its window ends, or its budget, whichever is sooner; microseconds UTC."""
+        ends = (self.window.ends_at, self.budget.archived_at)
+        return min(math.inf if at is None else at for at in ends)
 
 
 def begin(db: Connection, budget: Budget, zone: ZoneInfo, at: int) -> Account | None:

@@ -111,6 +111,8 @@ class Catalog:
         self, deployment: Deployment, now_us: int, models: frozenset[str] | None = None
     ) -> tuple[Deployment, ...]:
         """Those that `models` lists and that may answer in this one's place, in order."""
+        if not deployment.fallbacks:  # as with most models
+            return ()
         named = (self._by_name.get(name) for name in deployment.fallbacks)
         found = (one for one in named if one is not None)
         return tuple(one for one in found if one.is_served_at(now_us) and one.is_for(models))

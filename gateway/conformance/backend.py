@@ -177,7 +177,7 @@ class Backend:
         async with self.open("POST", self.path, body, tenant) as reply:
             if reply.status != 200:
                 raise Wrong(f"it answers {reply.status} to a stream")
-            async for chunk in reply.chunks():
+            while (chunk := await reply.chunk()) is not None:
                 for event in splitter.push(chunk):
                     is_done |= event.strip() == b"data: [DONE]"
                     self._take(event, said)

@@ -113,9 +113,8 @@ async def _after_events(backend: Backend, gauge: Gauge, count: int) -> float:
         seen = 0
         if reply.status != 200:
             raise Wrong(f"it answers {reply.status} to a stream")
-        chunks = reply.chunks()
         while seen < count:
-            chunk = await anext(chunks, b"[DONE]")
+            chunk = await reply.chunk() or b"[DONE]"
             seen += chunk.count(b"\n\n")
             if b"[DONE]" in chunk:
                 raise TooQuick
@@ -125,7 +124,7 @@ async def _after_events(backend: Backend, gauge: Gauge, count: int) -> float:
 async def _read(backend: Backend, *, stream: bool = True) -> None:
     body = backend.body(PROMPT, max_tokens=TOKENS, stream=stream)
     async with backend.open("POST", backend.path, body) as reply:
-        async for _ in reply.chunks():
+        while await reply.chunk() is not None:
             pass
 
 

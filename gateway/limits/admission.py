@@ -57,7 +57,7 @@ class Admission:
         if not limits:
             return Grant(self._gate, call.id, (), further)
         tokens = _most_tokens(deployment, bound)
-        takes = [Take(limit, _amount(limit, tokens)) for limit in limits]
+        takes = _takes(limits, tokens)
         for take in takes:
             if not take.can_ever_be:
                 raise _too_large(take)
@@ -77,7 +77,7 @@ class Admission:
         met = {take.limit.key for one in (grant, *grant.also) for take in one.takes}
         limits = self._rules.limits(caller, other.id, self._directory.limit_rules)
         tokens = _most_tokens(other, bound)
-        takes = [Take(one, _amount(one, tokens)) for one in limits if one.key not in met]
+        takes = _takes([one for one in limits if one.key not in met], tokens)
         if not all(take.can_ever_be for take in takes):
             return None
         try:
@@ -121,8 +121,9 @@ def _most_tokens(deployment: Deployment, bound: Bound) -> int:
     return most if context is None else min(most, context)
 
 
-def _amount(limit: Limit, tokens: int) -> int:
-    return tokens if limit.kind is Kind.TOKENS else 1
+def _takes(limits: Sequence[Limit], tokens: int) -> list[Take]:
+    counted = Kind.TOKENS
+    return [Take(limit, tokens) if limit.kind is counted else limit.one for limit in limits]
 
 
 def _too_large(take: Take) -> RequestOverLimit:

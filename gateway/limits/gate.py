@@ -80,11 +80,10 @@ class Grant:
 
 
 def _used(take: Take, requests: int, tokens: int | None) -> int:
-    if take.limit.kind is Kind.REQUESTS:
+    kind = take.limit.kind
+    if kind is Kind.REQUESTS:
         return requests
-    if take.limit.kind is Kind.TOKENS and tokens is not None:
-        return tokens
-    return take.amount
+    return tokens if kind is Kind.TOKENS and tokens is not None else take.amount
 
 
 class Gate:

@@ -34,17 +34,17 @@ class LocalLimiter:
     async def reserve(self, grant: str, takes: Sequence[Take]) -> Verdict:
         """As Limiter has it."""
         now = self._now_us()
-        levels = tuple([self._level(take.limit, now) for take in takes])
-        after = []
-        for take, level in zip(takes, levels, strict=True):
-            after.append(level + take.cost)
-            if after[-1] > take.limit.most:
-                return Verdict(False, takes, levels)
+        levels = [self._level(take.limit, now) for take in takes]
+        after = [level + take.cost for take, level in zip(takes, levels, strict=True)]
         for take, level in zip(takes, after, strict=True):
-            if take.limit.is_place:
-                self._hold(take.limit.key, grant, now)
+            if level > take.limit.most:
+                return Verdict(False, takes, tuple(levels))
+        for take, level in zip(takes, after, strict=True):
+            limit = take.limit
+            if limit.is_place:
+                self._hold(limit.key, grant, now)
             else:
-                self._full_at[take.limit.key] = now + level
+                self._full_at[limit.key] = now + level
         if len(self._full_at) > self._sweep_at:
             self._sweep(now)
         return Verdict(True, takes, tuple(after))

@@ -6,13 +6,17 @@ told only to whom it refuses: what is left of it would say what others do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
 from gateway.limits.limit import Kind, Limit, Take
 
 US = 1_000_000
 MS = 1_000
-NAMES = {Kind.REQUESTS: b"requests", Kind.TOKENS: b"tokens"}
+HEADERS = {
+    kind: tuple(b"x-ratelimit-%b-%b" % (of, name) for of in (b"limit", b"remaining", b"reset"))
+    for kind, name in ((Kind.REQUESTS, b"requests"), (Kind.TOKENS, b"tokens"))
+}
 POLICIES = {  # of the IETF's RateLimit-Policy
     Kind.REQUESTS: '"rpm";q=%d;w=60',
     Kind.TOKENS: '"tpm";q=%d;w=60;qu="tokens"',
@@ -29,33 +33,38 @@ def headers(takes: Sequence[Take], levels: Sequence[int]) -> dict[bytes, bytes]:
     """OpenAI's x-ratelimit headers, and the IETF's two."""
     found: dict[bytes, bytes] = {}
     policies, states = [], []
-    for limit, level in _tightest(takes, levels):
-        left = limit.left(level)
-        policies.append(POLICIES[limit.kind] % limit.number)
-        if limit.kind is Kind.CONCURRENT:
-            states.append(f'"{limit.kind.value}";r={left}')
+    for kind, (left, limit, level) in _tightest(takes, levels).items():
+        policies.append(_policy(kind, limit.number))
+        if kind is Kind.CONCURRENT:
+            states.append(f'"{kind}";r={left}')
             continue
-        states.append(f'"{limit.kind.value}";r={left};t={-(-level // US)}')
-        name = NAMES[limit.kind]
-        found[b"x-ratelimit-limit-" + name] = b"%d" % limit.number
-        found[b"x-ratelimit-remaining-" + name] = b"%d" % left
-        found[b"x-ratelimit-reset-" + name] = duration(level).encode()
+        states.append(f'"{kind}";r={left};t={-(-level // US)}')
+        number, remaining, reset = HEADERS[kind]
+        found[number] = b"%d" % limit.number
+        found[remaining] = b"%d" % left
+        found[reset] = duration(level).encode()
     if policies:
         found[b"ratelimit-policy"] = ", ".join(policies).encode()
         found[b"ratelimit"] = ", ".join(states).encode()
     return found
 
 
-def _tightest(takes: Sequence[Take], levels: Sequence[int]) -> Iterable[tuple[Limit, int]]:
-    best: dict[Kind, tuple[Limit, int]] = {}
+@lru_cache(4096)
+def _policy(kind: Kind, number: int) -> str:
+    return POLICIES[kind] % number
+
+
+def _tightest(takes: Sequence[Take], levels: Sequence[int]) -> dict[Kind, tuple[int, Limit, int]]:
+    """Of each kind what is left, of which limit, and its level."""
+    best: dict[Kind, tuple[int, Limit, int]] = {}
     for take, level in zip(takes, levels, strict=True):
         limit = take.limit
         if limit.scope == "model":
             continue
-        other = best.get(limit.kind)
-        if other is None or limit.left(level) < other[0].left(other[1]):
-            best[limit.kind] = (limit, level)
-    return best.values()
+        left, other = limit.left(level), best.get(limit.kind)
+        if other is None or left < other[0]:
+            best[limit.kind] = left, limit, level
+    return best
 
 
 def duration(us: int) -> str:

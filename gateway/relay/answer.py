@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 
 from gateway.relay.deadline import Deadline, Silence
 from gateway.relay.place import Place
-from gateway.relay.transport import Broken
+from gateway.relay.transport import Broken, Reply
 from gateway.relay.trust import Flight
 
 # So much is read, written and in copies at a time; what a server sends faster waits with it.
@@ -21,20 +21,20 @@ class Answer:
         self,
         place: Place,
         first: bytes,
-        rest: AsyncIterator[bytes],
+        reply: Reply,
         idle_s: float,
         flight: Flight | None = None,
     ) -> None:
         self.place = place
         self._first = first
-        self._rest = rest
+        self._reply = reply  # which has the rest
         self._idle_s = idle_s
-        self._flight = flight
+        self.flight = flight
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """All bytes. Raises Broken, UpstreamTimeout for too long a silence, IntegrityAbort."""
         chunk: bytes | None = self._first
-        clock, silence = asyncio.get_running_loop().time, Silence(self._idle_s, self._flight)
+        clock, silence = asyncio.get_running_loop().time, Silence(self._idle_s, self.flight)
         try:
             while chunk is not None:
                 self.place.heard_at = clock()
@@ -43,19 +43,19 @@ class Answer:
                 else:
                     for at in range(0, len(chunk), PIECE_BYTES):
                         yield chunk[at : at + PIECE_BYTES]
-                        if self._flight is not None:
-                            self._flight.check()
+                        if self.flight is not None:
+                            self.flight.check()
                 chunk = None  # nothing is held while the next is waited for
                 with silence:
-                    chunk = await anext(self._rest, None)
+                    chunk = await self._reply.chunk()
         finally:
             silence.close()
 
     async def read(self, limit: int, within_s: float) -> bytes:
         """The whole body. Raises Broken, also when it is over `limit` bytes; see `chunks`."""
         parts, size = [self._first], len(self._first)
-        async with Deadline(within_s, self._flight):
-            async for chunk in self._rest:
+        async with Deadline(within_s, self.flight):
+            while (chunk := await self._reply.chunk()) is not None:
                 parts.append(chunk)
                 size += len(chunk)
                 if size > limit:

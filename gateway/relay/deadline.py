@@ -10,6 +10,7 @@ from types import TracebackType
 
 from gateway.errors import Refusal, UpstreamTimeout
 from gateway.relay.trust import Flight
+from gateway.timers import after
 
 
 class Deadline:
@@ -29,12 +30,12 @@ class Deadline:
             self._flight.check()
             self._flight.wait = self
         self._task, self._before = task, task.cancelling()
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
+        self._timer = after(self._seconds, self._end)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        self._timer.stop()
         if self._flight is not None:
             self._flight.wait = None
         if self._fault is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from functools import lru_cache
 from typing import Any
 
 from gateway.catalog.catalog import Deployment
@@ -59,6 +60,7 @@ def as_chat(body: dict[str, Any], prompt_ids: list[int]) -> None:
     body["prompt_token_ids"] = prompt_ids
 
 
+@lru_cache(4096)
 def salt_of(key: bytes, domain: str) -> str:
     """A tenant's salt: the same for all of its requests, and nobody's to guess."""
     return hmac.new(key, domain.encode(), hashlib.sha256).hexdigest()

@@ -191,7 +191,7 @@ class Follower:
 async def _lines(reply: Reply) -> AsyncGenerator[bytes]:
     """Its lines, however they are cut. Raises Broken, and BadLine for one without an end."""
     begun = bytearray()
-    async for chunk in reply.chunks():
+    while (chunk := await reply.chunk()) is not None:
         *whole, rest = chunk.split(b"\n")
         for piece in whole:
             begun += piece

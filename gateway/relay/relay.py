@@ -18,6 +18,7 @@ from gateway.relay.attached import AttachedServers
 from gateway.relay.errand import Errand
 from gateway.relay.placement import Placement
 from gateway.relay.sending import Sender, broken
+from gateway.relay.sent import Sent
 from gateway.relay.sse import BadFrame, Frame, Read, Reshape, Splitter, foreign_reader, read_native
 from gateway.relay.transport import Broken
 from gateway.relay.upstream_errors import refusal_of
@@ -87,7 +88,7 @@ class Relay:
         splitter, written = Splitter(), None
         try:
             async with (
-                self._sender.answer(errand) as answer,
+                Sent(self._sender, errand) as answer,
                 aclosing(answer.chunks()) as chunks,
             ):
                 read = _reader(errand)
@@ -110,7 +111,7 @@ class Relay:
 
     async def _whole(self, errand: Errand) -> Whole:
         try:
-            async with self._sender.answer(errand) as answer:
+            async with Sent(self._sender, errand) as answer:
                 body = await answer.read(MAX_ANSWER_BYTES, self._settings.first_byte_s)
                 ours = errand.names if errand.deployment.is_attached else None
                 shape = _whole_shape(errand)

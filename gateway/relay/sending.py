@@ -7,8 +7,6 @@ one has room at once: what waits would be late, and an outage must not be multip
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
 from enum import Enum, auto
 
 import msgspec
@@ -85,53 +83,42 @@ class Sender:
         self._salt_key = salt_key
         self._settings = settings
 
-    @asynccontextmanager
-    async def answer(self, errand: Errand) -> AsyncIterator[Answer]:
-        """The engine's answer, its status 200. Raises Refusal."""
-        if errand.deployment.tokenizer and errand.ask.prompt is not None:
+    async def encode(self, errand: Errand) -> None:
+        """Look up a plain prompt's token ids, for a server that is sent these. Raises Refusal."""
+        if errand.ask.prompt is not None:
             encoders = self._attached.encoders
             errand.prompt_ids = await encoders.ids(errand.deployment.tokenizer, errand.ask.prompt)
-        line = self._line(errand.deployment)
-        turn = line.turn(errand.tokens, errand.domain, errand.weight, ahead=errand.ahead)
-        turn.session, errand.turn = errand.session, turn
-        try:
-            async with self._placed(line, turn, errand) as answer:
-                yield answer
-        finally:
-            line.end(turn)
 
-    @asynccontextmanager
-    async def _placed(self, line: Line, turn: Turn, errand: Errand) -> AsyncIterator[Answer]:
-        """From the first place that gives one."""
-        budget = self._attached.budget(errand.deployment.id)
-        budget.asked()
+    async def first(self, line: Line, turn: Turn, errand: Errand) -> tuple[Exchange, Answer]:
+        """From the first place that gives one, where it has its place still. Raises Refusal."""
+        self._attached.budget(errand.deployment.id).asked()
         failures: list[Failed] = []
         while True:
             place = line.take(turn) or await self._wait(line, errand, turn, failures)
             errand.host_id = place.host_id
             errand.attempts += 1
             flight = place.guard.board(self._salt(errand)) if place.guard else None
+            is_answered = False
             try:
-                async with aclosing(
-                    place.transport.send(*self._request(errand, place))
-                ) as exchange:
-                    try:
-                        answer = await self._sent(exchange, errand, place, flight)
-                    except Failed as fault:
-                        failures.append(fault)
-                    else:
-                        place.is_silent = False
-                        with self._judging(errand, place):
-                            yield answer
-                        return
+                exchange = place.transport.send(*self._request(errand, place))
+                try:
+                    answer = await self._sent(exchange, errand, place, flight)
+                    is_answered = True
+                except Failed as fault:
+                    failures.append(fault)
+                finally:
+                    if not is_answered:
+                        await exchange.aclose()
+                if is_answered:
+                    place.is_silent = False
+                    return exchange, answer
                 if errand.deployment.is_attached and not self._again(line, turn, place, failures):
                     raise failures[-1].refusal
                 if failures[-1].how is How.UNSENT:
                     line.lose(place)  # before it is left, or it would be given to who is the next
             finally:
-                if flight is not None:
-                    flight.end()
-                line.leave(place, turn.tokens)
+                if not is_answered:
+                    leave(line, turn, place, flight)
 
     def _again(self, line: Line, turn: Turn, place: Place, failures: list[Failed]) -> bool:
         """Whether another server may be asked, or the same once more; if so, that is paid for."""
@@ -161,8 +148,7 @@ class Sender:
         try:
             async with Deadline(settings.first_byte_s, flight):
                 reply = await exchange.begin()
-                chunks = reply.chunks()
-                first = await anext(chunks, None) if reply.status == 200 else None
+                first = await reply.chunk() if reply.status == 200 else None
             if reply.status != 200:
                 async with Deadline(settings.idle_s):
                     await self._refused(errand, place, reply)
@@ -187,7 +173,7 @@ class Sender:
             errand.is_cold = True  # once more, with a salt under which nothing is cached
             raise Failed(How.STOPPED, fault) from None
         self._reached(errand, place)
-        return Answer(place, first, chunks, settings.idle_s, flight)
+        return Answer(place, first, reply, settings.idle_s, flight)
 
     async def _refused(self, errand: Errand, place: Place, reply: Reply) -> None:
         """Raises Failed or Refusal, as the status and what comes with it say."""
@@ -207,21 +193,16 @@ class Sender:
             raise Failed(How.REFUSED, fault.refusal)
         raise fault.refusal
 
-    @contextmanager
-    def _judging(self, errand: Errand, place: Place) -> Iterator[None]:
-        """A server that breaks off, or is silent, in here is remembered for it.
+    def judge(self, errand: Errand, place: Place, fault: BaseException | None) -> None:
+        """Remember how an answer ended. A server that breaks off, or is silent, is at fault.
 
         A client that leaves says nothing of the server, nor does what it asked for.
         """
-        try:
-            yield
-        except (Broken, BadFrame, UpstreamTimeout) as fault:
+        if isinstance(fault, Broken | BadFrame | UpstreamTimeout):
             self._note(errand, place, f"an answer broke off: {fault}")
-            raise
-        except UpstreamFailed:
+        elif isinstance(fault, UpstreamFailed):
             self._note(errand, place, "an answer ended in an error event")
-            raise
-        if errand.deployment.is_attached:
+        elif fault is None and errand.deployment.is_attached:
             self._attached.succeeded(place)
 
     async def doubt(self, errand: Errand, place: Place) -> None:
@@ -259,7 +240,8 @@ class Sender:
         if errand.deployment.is_attached:
             self._attached.troubles.failed(errand.deployment.id, place.base_url, reason)
 
-    def _line(self, deployment: Deployment) -> Line:
+    def line(self, deployment: Deployment) -> Line:
+        """A model's line, with the places that there are now."""
         line = self._placement.line(deployment.id)
         line.max_in_flight = deployment.max_in_flight
         if deployment.is_attached:
@@ -285,6 +267,13 @@ class Sender:
             headers["authorization"] = f"Bearer {token}"
         url = place.base_url + PATHS[errand.sent_as]
         return "POST", url, headers, msgspec.json.encode(body)
+
+
+def leave(line: Line, turn: Turn, place: Place, flight: Flight | None) -> None:
+    """A request isn't there any more, however that came."""
+    if flight is not None:
+        flight.end()
+    line.leave(place, turn.tokens)
 
 
 def broken(errand: Errand, reason: str) -> UpstreamFailed:

@@ -60,27 +60,21 @@ class Reply:
         """Its header fields."""
         return httpx.Headers(self._answer.headers)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises Broken."""
-        connection, answer = self._connection, self._answer
-        while True:
-            if answer.held:
-                yield connection.take()
-            elif answer.is_done:
-                return
-            else:
-                await _arrived(connection)
+    async def chunk(self) -> bytes | None:
+        """The next bytes of the body; None at its end. Raises Broken."""
+        answer = self._answer
+        while not answer.held:
+            if answer.is_done:
+                return None
+            await _arrived(self._connection)
+        return self._connection.take()
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises Broken, also when it is over `limit` bytes."""
-        connection, answer = self._connection, self._answer
         parts, size = [], 0
-        while answer.held or not answer.is_done:
-            if not answer.held:
-                await _arrived(connection)
-                continue
-            parts.append(connection.take())
-            size += len(parts[-1])
+        while (chunk := await self.chunk()) is not None:
+            parts.append(chunk)
+            size += len(chunk)
             if size > limit:
                 raise Broken(f"more than {limit} bytes")
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -269,7 +263,7 @@ class _Body(httpx.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in self._reply.chunks():
+            while (chunk := await self._reply.chunk()) is not None:
                 yield chunk
         except Broken as fault:
             raise httpx.ReadError(str(fault)) from None

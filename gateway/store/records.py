@@ -87,13 +87,17 @@ def _sums(closings: Sequence[Closing]) -> Iterator[dict[str, Any]]:
         sums = found.get(key)
         if sums is None:
             found[key] = one
-        elif all(abs(sums[name]) + abs(one[name]) <= MAX_INT64 for name in _SUMMED):
+        elif _fits(sums, one, "amount_pico") and _fits(sums, one, "list_amount_pico"):
             for name in _SUMMED:
                 sums[name] += one[name]
         else:
-            yield found[key]
+            yield sums
             found[key] = one
     yield from found.values()
+
+
+def _fits(sums: dict[str, Any], one: dict[str, Any], name: str) -> bool:
+    return bool(abs(sums[name]) + abs(one[name]) <= MAX_INT64)
 
 
 def _added(closing: Closing) -> dict[str, Any]:

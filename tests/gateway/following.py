@@ -98,7 +98,8 @@ def request(settings: Settings, place: Place, max_tokens: int) -> Any:
 
 
 async def rest(reply: Reply) -> bytes:
-    return b"".join([chunk async for chunk in reply.chunks()])
+    """All that is still to come of a body."""
+    return await reply.read(10**9)
 
 
 def relay_of(found: Following, settings: Settings, **times: float) -> Relay:

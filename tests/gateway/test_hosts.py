@@ -225,13 +225,12 @@ async def test_a_draining_host_gets_no_more_and_what_runs_there_ends(settings: S
     ):
         place = await found.place()
         async with request(settings, place, 100) as reply:
-            chunks = reply.chunks()
-            await anext(chunks)
+            await reply.chunk()
             stop.set()
             await until(lambda: not found.directory.ready("echo"))
             with pytest.raises(Unavailable):
                 await found.place(timeout_s=0.05)
-            data = b"".join([chunk async for chunk in chunks])
+            data = await rest(reply)
         assert data.endswith(b"data: [DONE]\n\n")
         assert b": t=100\n" in data
 

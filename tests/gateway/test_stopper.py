@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from starlette.types import Message
 
 from gateway.errors import Stopping
-from gateway.stopper import ClientGone, Stopper
+from gateway.stopper import ClientGone, Stopper, Watched
 
 
 async def test_what_runs_inside_ends_in_the_first_reason() -> None:
@@ -66,3 +67,38 @@ async def test_a_fault_of_its_own_and_a_cancellation_by_others_stay_what_they_ar
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
+
+
+async def test_a_client_that_leaves_ends_what_is_watched_and_no_task_listens_where_none_must() -> (
+    None
+):
+    heard: list[asyncio.Future[Message]] = []
+
+    def receive() -> asyncio.Future[Message]:
+        heard.append(asyncio.get_running_loop().create_future())
+        return heard[-1]
+
+    async def watched() -> None:
+        tasks = asyncio.all_tasks()
+        async with Watched(receive, Stopper()):
+            assert asyncio.all_tasks() == tasks
+            heard[0].set_result({"type": "http.request"})
+            await asyncio.sleep(0)
+            heard[1].set_result({"type": "http.disconnect"})
+            await asyncio.sleep(60)
+
+    with pytest.raises(ClientGone):
+        await asyncio.ensure_future(watched())
+
+
+async def test_what_is_watched_to_its_end_is_listened_to_no_more() -> None:
+    listening: list[asyncio.Future[Message]] = []
+
+    def receive() -> asyncio.Future[Message]:
+        listening.append(asyncio.get_running_loop().create_future())
+        return listening[-1]
+
+    async with Watched(receive, Stopper()):
+        pass
+    await asyncio.sleep(0)
+    assert [one.cancelled() for one in listening] == [True]

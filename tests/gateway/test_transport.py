@@ -71,7 +71,7 @@ async def test_an_answer_left_early_closes_its_connection() -> None:
 
     async with between(answer) as (server, transport):
         async with transport.send("POST", f"{server.url}/", {}, b"left") as reply:
-            assert b"part" in await anext(reply.chunks())
+            assert b"part" in (await reply.chunk() or b"")
         await asyncio.wait_for(closed.wait(), 10)
         assert await ask(server, transport, b"next") == b"next"
         assert server.connections == 2
@@ -244,10 +244,9 @@ async def test_a_retired_transport_lets_running_exchanges_end_and_then_closes() 
         async with transport.send("POST", f"{server.url}/", {}, b"") as reply:
             await transport.retire()
             assert transport.num_connections == 1
-            chunks = reply.chunks()
-            await anext(chunks)
+            await reply.chunk()
             go.set()
-            assert b'"n": 2' in b"".join([chunk async for chunk in chunks])
+            assert b'"n": 2' in await reply.read(10**6)
         assert transport.num_connections == 0
 
 

@@ -1,0 +1,47 @@
+"""One errand's way there and back, as a context: its turn in the line, its place, its exchange."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from gateway.relay.answer import Answer
+from gateway.relay.errand import Errand
+from gateway.relay.sending import Sender, leave
+
+
+class Sent:
+    """Entering gives the engine's answer, its status 200, and raises Refusal.
+
+    A class and no generator, which would cost each request several times as much.
+    """
+
+    __slots__ = ("_answer", "_errand", "_exchange", "_line", "_sender", "_turn")
+
+    def __init__(self, sender: Sender, errand: Errand) -> None:
+        self._sender = sender
+        self._errand = errand
+
+    async def __aenter__(self) -> Answer:
+        errand = self._errand
+        if errand.deployment.tokenizer:
+            await self._sender.encode(errand)
+        line = self._line = self._sender.line(errand.deployment)
+        turn = line.turn(errand.tokens, errand.domain, errand.weight, ahead=errand.ahead)
+        turn.session, errand.turn, self._turn = errand.session, turn, turn
+        try:
+            self._exchange, self._answer = await self._sender.first(line, turn, errand)
+        except BaseException:
+            line.end(turn)
+            raise
+        return self._answer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
+    ) -> None:
+        place, flight = self._answer.place, self._answer.flight
+        try:
+            self._sender.judge(self._errand, place, fault)
+            await self._exchange.aclose()
+        finally:
+            leave(self._line, self._turn, place, flight)
+            self._line.end(self._turn)
