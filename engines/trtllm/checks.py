@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec.structs import astuple
+
 from engines.trtllm import extra, fitting, guarded, manifest, phases, places, versions
 from engines.trtllm.phases import Phase
+from engines.trtllm.render import Unrenderable, serve_settings
+from engines.trtllm.roles import roles
 from engines.trtllm.settings import Found, TrtSettings
 from engines.trtllm.versions import Version
 
@@ -18,7 +22,8 @@ Faults = Iterator[tuple[str, str]]
 
 def faults(settings: Mapping[str, Any]) -> Faults:
     """Everything wrong with one model's settings, as (key, reason)."""
-    yield from dict.fromkeys(_faults(settings))  # two phases may have the same one
+    found = dict.fromkeys(_faults(settings))  # two phases may have the same one
+    yield from found or _unrenderable(settings)
 
 
 def _faults(settings: Mapping[str, Any]) -> Faults:
@@ -49,6 +54,19 @@ def _faults(settings: Mapping[str, Any]) -> Faults:
     for phase in apart:
         yield from _share_faults(phase)
     yield from fitting.faults(trt, apart, version)
+
+
+def _unrenderable(settings: Mapping[str, Any]) -> Faults:
+    """What `extra` and the rest say of one key, where no rule knew of it."""
+    trt: Found = settings.get("trt", TrtSettings())
+    tables = (trt, trt and trt.context, trt and trt.generation)
+    if any(table is None or None in astuple(table) for table in tables):
+        return
+    try:
+        for role in roles(settings.get("path") or "", trt):
+            serve_settings(trt, role)
+    except Unrenderable as fault:
+        yield "trt.extra", str(fault).removeprefix("extra.")
 
 
 def _server_faults(settings: Mapping[str, Any]) -> Faults:

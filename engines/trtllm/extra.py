@@ -40,6 +40,10 @@ NEVER: dict[str, tuple[object, str]] = {
     "skip_tokenizer_init": (False, "prompts reach it as text"),
     "max_beam_width": (1, "a request has one answer here, and beams share blocks between answers"),
     "backend": ("pytorch", "no other has what is rendered here"),
+    "scheduler_config.capacity_scheduler_policy": (
+        "GUARANTEED_NO_EVICT",
+        "with another, requests are paused and lose their blocks; nor is a guard taken beside one",
+    ),
 }
 # With the guard: what each key may say (None: nothing), and what goes unseen beside it.
 UNSEEN: dict[str, tuple[object, str]] = {
@@ -49,10 +53,6 @@ UNSEEN: dict[str, tuple[object, str]] = {
     "enable_attention_dp": (False, "each rank then has blocks of its own, and the guard is on one"),
     "sparse_attention_config": (None, "blocks are then left out of tables in place"),
     "post_processor_hook": (None, "the guard's own hook ends requests, and there can be only one"),
-    "scheduler_config.capacity_scheduler_policy": (
-        "GUARANTEED_NO_EVICT",
-        "TensorRT-LLM takes a connector, which it is, with no other",
-    ),
     "kv_cache_config.max_attention_window": (None, "blocks are then replaced in place"),
     "kv_cache_config.sink_token_length": (None, "blocks are then replaced in place"),
     "kv_cache_config.disk_cache_size": (None, "blocks that went to a disk come back elsewhere"),
@@ -62,7 +62,7 @@ UNSEEN: dict[str, tuple[object, str]] = {
 }
 CONNECTOR = "kv_connector_config"
 # What has keys of its own; the rest of each is rendered beside what `extra` says.
-TABLES = sorted({key.partition(".")[0] for key in (*SETTINGS, *UNSEEN) if "." in key})
+TABLES = sorted({key.partition(".")[0] for key in (*SETTINGS, *NEVER, *UNSEEN) if "." in key})
 
 
 def faults(trt: Found, cache: str | None) -> Faults:

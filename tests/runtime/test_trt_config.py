@@ -212,7 +212,7 @@ EXTRA = {
     "context_parallel_size": ("2", WITHOUT_GUARD),
     "enable_attention_dp": ("true", WITHOUT_GUARD),
     "post_processor_hook": ('"mine.Hook"', WITHOUT_GUARD),
-    "scheduler_config.capacity_scheduler_policy": ('"MAX_UTILIZATION"', WITHOUT_GUARD),
+    "scheduler_config.capacity_scheduler_policy": ('"MAX_UTILIZATION"', "lose their blocks"),
     "kv_cache_config.max_attention_window": ("[4096]", WITHOUT_GUARD),
     "kv_cache_config.sink_token_length": ("4", WITHOUT_GUARD),
     "kv_cache_config.disk_cache_size": ("1", WITHOUT_GUARD),
@@ -255,6 +255,15 @@ def test_a_connector_that_knows_no_salts_is_refused_where_tenants_are_kept_apart
     found = faults(OFF + "extra = { kv_connector_config = { connector_module = 'x' } }\n")
     assert list(found) == ["trt.extra.kv_connector_config"]
     assert "given another's" in found["trt.extra.kv_connector_config"]
+
+
+def test_what_could_not_be_rendered_is_refused_whatever_no_rule_knew() -> None:
+    router = APART.format('router = "kv_cache_aware"\n')
+    (found,) = faults(
+        OFF + "extra = { kv_cache_config = { event_buffer_max_size = 1 } }\n", after=router
+    ).items()
+    assert found[0] == "trt.extra"
+    assert "event_buffer_max_size" in found[1]
 
 
 SERVER = '[[models.servers]]\nurl = "http://{0}:8000/v1"\nguard_url = "{1}"\n'

@@ -12,6 +12,7 @@ from engines.trtllm.render import serve_settings
 from engines.trtllm.roles import roles
 from engines.trtllm.settings import TrtSettings
 from engines.trtllm.versions import FLOOR, parsed
+from tests.stack import SOAK
 
 DEFAULTS = to_builtins(TrtSettings())
 VALUES: dict[str, list[Any]] = {
@@ -34,7 +35,7 @@ VALUES: dict[str, list[Any]] = {
     "chunked_prefill": [False, True],
     "guard": [True, True, False],
     "guard_url": ["http://gpu:9000", ""],
-    "context": [{}, {"urls": ["a:1"]}],
+    "context": [{}, {"urls": ["a:1"]}, {"urls": ["a:1"], "router": "kv_cache_aware"}],
     "generation": [{}, {"urls": ["b:1"]}],
 }
 # As an operator may write them into `extra`, whole tables and single keys.
@@ -60,6 +61,7 @@ EXTRA: dict[str, list[Any]] = {
         {"max_attention_window": [1024]},
         {"enable_partial_reuse": True, "max_tokens": 1},
         {"use_kv_cache_manager_v2": True},
+        {"event_buffer_max_size": 1},
         {"disk_cache_size": 1},
         {"dtype": "fp8"},
         [],
@@ -79,7 +81,7 @@ def few(values: dict[str, list[Any]], most: int) -> st.SearchStrategy[dict[str, 
 
 
 @given(few(VALUES, 5), few(EXTRA, 2), st.sampled_from(["", "salted", "off", "shared-accepted"]))
-@limited(max_examples=1500, deadline=None)
+@limited(max_examples=20000 if SOAK else 600, deadline=None)
 def test_what_is_taken_can_be_rendered_and_watched(
     changed: dict[str, Any], extra: dict[str, Any], cache: str
 ) -> None:

@@ -27,6 +27,7 @@ from gateway.metrics.socket import answering, ask_all
 from gateway.relay.place import Place
 from gateway.relay.placement import Placement
 from gateway.relay.transport import Transport
+from gateway.relay.trust import Counters, Trust
 
 ROUTES: Mapping[str, object] = {"/v1/completions": None}
 
@@ -121,6 +122,24 @@ def test_gauges_tell_who_waits_and_where_requests_are() -> None:
     assert found["bulkhead_waiting", None] == 0
     assert found["bulkhead_requests_in_progress", None] == 3
     assert found["bulkhead_keys_blind", None] == 1
+
+
+def test_gauges_tell_which_guards_watch() -> None:
+    placement = Placement()
+    place = Place("a", "http://host/v1", Transport("/nowhere.sock"))
+    placement.line("m").set_places([place])
+    place.guard = Trust(0.0)
+
+    def found() -> dict[str, float]:
+        every = gauges(0, placement, is_blind=False, in_doubt=False)
+        return {s.name: s.value for s in every if s.labels == {"model": "m", "place": "a"}}
+
+    assert (found()["bulkhead_guard_trusted"], found()["bulkhead_place_takes"]) == (0, 0)
+    place.guard.counted(Counters("b", 7, 28, 1, poisoned=False), 0.0, 1.0)
+    place.guard.violated({})
+    told = found()
+    assert (told["bulkhead_guard_trusted"], told["bulkhead_place_takes"]) == (1, 1)
+    assert (told["bulkhead_guard_steps"], told["bulkhead_guard_violations"]) == (7, 1)
 
 
 def test_what_a_limit_refused_is_counted_by_whose_and_of_what() -> None:

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from gateway.errors import UpstreamTimeout
+from gateway.errors import IntegrityAbort, UpstreamTimeout
 from gateway.relay.deadline import Deadline, Silence
+from gateway.relay.trust import Flight, Trust
 
 
 async def test_what_ends_in_time_is_let_be() -> None:
@@ -87,3 +88,57 @@ async def test_who_is_cancelled_from_outside_in_a_silence_is_cancelled() -> None
     silences[0]._look()
     with pytest.raises(asyncio.CancelledError):
         await call
+
+
+def flight() -> Flight:
+    return Trust(0.0).board("salt")
+
+
+async def test_a_request_that_is_stopped_ends_in_its_wait_as_what_it_is() -> None:
+    stopped = flight()
+    asyncio.get_running_loop().call_soon(stopped.stop)
+    with pytest.raises(IntegrityAbort):
+        async with Deadline(60, stopped):
+            await asyncio.sleep(60)
+    stopped = flight()
+    silence = Silence(60, stopped)
+    with silence:
+        await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(stopped.stop)
+    with pytest.raises(IntegrityAbort), silence:
+        await asyncio.sleep(60)
+    silence.close()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_one_that_is_stopped_between_two_waits_ends_at_the_next() -> None:
+    stopped = flight()
+    silence = Silence(60, stopped)
+    with silence:
+        await asyncio.sleep(0)
+    stopped.stop()
+    await asyncio.sleep(0)  # nothing is cancelled that isn't a wait for the engine
+    with pytest.raises(IntegrityAbort), silence:
+        pass
+    with pytest.raises(IntegrityAbort):
+        async with Deadline(60, stopped):
+            pass
+    silence.close()
+
+
+async def test_a_client_that_left_as_it_was_stopped_has_left() -> None:
+    stopped = flight()
+
+    async def runs() -> None:
+        async with Deadline(60, stopped):
+            await asyncio.sleep(60)
+
+    call = asyncio.ensure_future(runs())
+    await asyncio.sleep(0)
+    call.cancel()
+    stopped.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert stopped.wait is None
