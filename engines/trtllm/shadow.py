@@ -155,20 +155,22 @@ class Shadow:
 
     def _advanced(self, item: Scheduled, begun: list[Row]) -> Row:
         """The item's row, with what it has gained."""
-        row = self._roll.get(item.request) or self._stranger(item.request)
+        request, new_blocks, position, num_tokens, new_tokens, table = item
+        row = self._roll.get(request) or self._stranger(request)
         is_first, row.is_begun = not row.is_begun, True
+        end = position + num_tokens
         if is_first:
             begun.append(row)
-        if item.table is not None:
-            self._compare(row, item.table)
-            self._give(row, item.table[row.num_blocks :])
+        if table is not None:
+            self._compare(row, table)
+            self._give(row, table[row.num_blocks :])
         elif is_first:
-            self._begin(row, item.new_blocks)
-        elif len(item.new_blocks):
-            self._gain(row, item.new_blocks, item.computed_position + item.num_tokens)
-        if row.text is not None:
-            self._say(row, row.text, item, is_first)
-        self._place(row, item.computed_position, item.num_tokens)
+            self._begin(row, new_blocks)
+        elif len(new_blocks):
+            self._gain(row, new_blocks, end)
+        if row.text is not None:  # in its first step its prompt is told again
+            self._say(row, row.text, () if is_first else new_tokens, end)
+        self._place(row, position, end)
         row.last_step = self.counters.steps
         return row
 
@@ -182,11 +184,10 @@ class Shadow:
             self._compare(row, blocks)
             self._give(row, blocks[row.num_blocks :])
 
-    def _say(self, row: Row, text: Text, item: Scheduled, is_first: bool) -> None:
-        if not is_first:  # else it is its prompt, or a part of it
-            row.write_down(self._blocks, text.write(item.new_tokens))
-        end = item.computed_position + item.num_tokens
-        if end != len(text) and (end > len(text) or row.computed >= row.prompt_length):
+    def _say(self, row: Row, text: Text, tokens: Sequence[int], end: int) -> None:
+        if full := text.write(tokens):
+            row.write_down(self._blocks, full)
+        if end != text.length and (end > text.length or row.computed >= row.prompt_length):
             row.text, self._prefixes.knows_texts = None, False  # less was told of it than it says
 
     def _gain(self, row: Row, blocks: Sequence[int], end: int) -> None:
@@ -198,15 +199,15 @@ class Shadow:
         row.is_cut = False
         self._give(row, blocks)
 
-    def _place(self, row: Row, position: int, num_tokens: int) -> None:
-        """Where it reads and writes."""
-        end, size = position + num_tokens, self._tokens_per_block
+    def _place(self, row: Row, position: int, end: int) -> None:
+        """It reads up to `end`, and writes from `position` on."""
+        size = self._tokens_per_block
         if position > row.computed + self._lag:
             self._teller.tell(row, kinds.SKIPPED)
         if end > row.num_blocks * size:
             self._teller.tell(row, kinds.HIDDEN if row.is_cut else kinds.SHORT)
         first = position // size
-        if num_tokens and first < row.num_shared:
+        if first < row.num_shared and position < end:
             self._teller.tell_of(row, kinds.SHARED, row.blocks[first : row.num_shared])
             self._blocks.spoil(row.blocks[first : row.num_shared])
         if row.num_nulls and (row.blocks[first : -(-end // size)] == NULL).any():

@@ -23,18 +23,20 @@ class Text:
     """Grows; holds no more tokens than a block."""
 
     def __init__(self, domain: int, adapter: int, tokens_per_block: int) -> None:
+        self.length = 0  # tokens
         self.num_full = 0  # blocks
         self.key = hash((domain, adapter))  # of all full blocks
         self.tail: list[int] = []
         self._tokens_per_block = tokens_per_block
 
-    def __len__(self) -> int:
-        return self.num_full * self._tokens_per_block + len(self.tail)
-
     def write(self, tokens: Sequence[int]) -> list[FullBlock]:
         """It goes on so. The blocks that are full now, in order."""
-        tail, size, full = self.tail, self._tokens_per_block, []
+        tail, size = self.tail, self._tokens_per_block
         tail.extend(tokens)
+        self.length += len(tokens)
+        if len(tail) < size:  # as in most steps
+            return []
+        full = []
         for start in range(0, len(tail) - size + 1, size):
             chunk = tail[start : start + size]
             parent, self.key = self.key, hash((self.key, *chunk))
