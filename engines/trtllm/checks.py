@@ -16,6 +16,7 @@ from engines.trtllm.render import Unrenderable, serve_settings
 from engines.trtllm.roles import roles
 from engines.trtllm.settings import Found, TrtSettings
 from engines.trtllm.versions import Version
+from engines.trtllm.yaml_text import Key, yaml_text
 
 Faults = Iterator[tuple[str, str]]
 
@@ -111,7 +112,12 @@ def _version_faults(trt: Found, version: Version | None) -> Faults:
 
 
 def _unknown_faults(trt: Found, version: Version | None, told: Mapping[str, str]) -> Faults:
-    """Keys that end the release as it starts."""
+    """Keys that end the release as it starts, and values that no YAML of ours can hold."""
+    for key, value in (trt.extra or {}).items():
+        try:
+            yaml_text((Key(key, value),))
+        except (TypeError, ValueError) as error:
+            yield f"trt.extra.{key}", str(error)
     if version is None or not trt.extra:
         return
     for path, reason in manifest.refused(trt.version, trt.extra):

@@ -36,7 +36,7 @@ def serve_yaml(model: str, trt: TrtSettings, role: Role) -> str:
     head = (
         f"{model}: TensorRT-LLM {trt.version}, {WHAT[role.phase]}.\n"
         f"Written by `bulkhead trt render`. Change the model's [models.trt] and render it anew.\n"
-        "The model is on the command line, and not in here: this file would win over it."
+        "The model is on the command line alone: releases differ in which of the two would win."
     )
     return yaml_text(serve_keys(trt, role), head)
 

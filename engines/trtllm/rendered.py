@@ -59,9 +59,13 @@ def guard(trt: TrtSettings) -> dict[str, str]:
 
 def write(found: Rendered, folder: Path) -> None:
     """Write it all, in place of what is there by these names. Raises OSError."""
+    for name in (*found.files, *found.links):
+        inside = (folder / name).parent
+        inside.mkdir(parents=True, exist_ok=True)
+        if inside.resolve() != folder.resolve() / Path(name).parent:
+            raise OSError(f"{inside} is behind a link: what it leads to isn't ours to write into")
     for name, text in found.files.items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)  # it may be a link from before, to a file that isn't ours
         path.write_text(text, "utf-8")
     for name, target in found.links.items():

@@ -221,6 +221,11 @@ EXTRA = {
 }
 
 
+def test_an_extra_value_that_is_no_setting_is_refused() -> None:
+    found = faults(OFF + "extra = { moe_config = { a = [1, { b = 2026-01-01 }] } }\n")
+    assert found == {"trt.extra.moe_config": "no setting is a date"}
+
+
 def test_an_extra_key_that_the_release_lacks_is_refused_and_where_nobody_knows_told() -> None:
     """It would end as it starts. Of newer releases not all keys are known."""
     extra = "extra = { kv_cache_config = { pages = 1 }, stream_interval = 'x' }\n"

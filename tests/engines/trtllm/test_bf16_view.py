@@ -71,4 +71,8 @@ def test_the_artefact_is_never_written_to(artefact: Path, tmp_path: Path) -> Non
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "config.json").symlink_to(artefact / "config.json")
     laid_out(artefact, tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "checkpoint").symlink_to(artefact)
+    with pytest.raises(OSError, match="behind a link"):
+        laid_out(artefact, tmp_path / "other")
     assert {path.name: path.read_bytes() for path in artefact.iterdir()} == before
