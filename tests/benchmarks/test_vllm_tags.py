@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from subprocess import PIPE
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 import torch
 
 import bulkhead_vllm_tags as plugin
+from benchmarks.stale_page import PLUGIN
 from bulkhead_vllm_tags import shared
 from bulkhead_vllm_tags.check import astray_rows, broken_rows
 from bulkhead_vllm_tags.ledger import GENERATION_BITS, NULL_BLOCK, NUM_SLOTS, Ledger
@@ -291,6 +296,28 @@ def test_a_page_that_goes_while_the_step_runs_is_seen_before_its_token_leaves() 
     world.book.given_up(world.tables["r1"])
     world.watch.after()
     assert world.watch.broken == {"r1": "after"}
+
+
+def test_another_process_sees_the_tags_as_they_change() -> None:
+    path, tags = shared.create(4)
+    book = Ledger(tags)
+    look = (
+        "import sys; import numpy as np; from bulkhead_vllm_tags.shared import attach;"
+        "tags = attach(sys.argv[1]); print(tags[1], flush=True); input(); print(tags[1]);"
+        "assert not tags.flags.writeable"
+    )
+    argv = [sys.executable, "-c", look, path]
+    env = os.environ | {"PYTHONPATH": str(PLUGIN)}
+    with subprocess.Popen(argv, env=env, stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdin
+        assert other.stdout
+        before = int(tags[1])
+        assert int(other.stdout.readline()) == before
+        give(book, "a", "x", 1)
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert int(other.stdout.readline()) == int(tags[1]) != before
+    assert other.returncode == 0
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,24 +7,20 @@ pool's own tags, not a copy that came with the step.
 from __future__ import annotations
 
 import os
-import tempfile
 import weakref
-from pathlib import Path
 
 import numpy as np
 
 from bulkhead_vllm_tags.ledger import Tags
 
-FOLDER = "/dev/shm"  # memory; the file is this user's alone
-
 
 def create(num_blocks: int) -> tuple[str, Tags]:
-    """A file for so many tags, gone when this process ends; its path, and the array."""
-    handle, path = tempfile.mkstemp(prefix="bulkhead-vllm-tags-", dir=FOLDER)
+    """Memory for so many tags; a path to it, and the array. It goes with this process."""
+    handle = os.memfd_create("bulkhead-vllm-tags")
     os.truncate(handle, num_blocks * 8)
-    os.close(handle)
+    path = f"/proc/{os.getpid()}/fd/{handle}"  # for processes of the same user
     tags = np.memmap(path, np.uint64, "r+", shape=num_blocks)
-    weakref.finalize(tags, Path(path).unlink, missing_ok=True)
+    weakref.finalize(tags, os.close, handle)
     return path, tags.view(np.ndarray)
 
 
