@@ -56,7 +56,7 @@ class Launcher:
     def view(self) -> View:
         """How it does."""
         feed, life = self.feed(), self._life
-        state = feed.state if feed else None
+        state = feed.state if feed and not feed.is_over else None
         guard = convert(state.told(), type=GuardView) if state else None
         return structs.replace(self._view, guard=guard, said=life.said.complaint if life else "")
 

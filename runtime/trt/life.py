@@ -75,21 +75,29 @@ class Life:
 
     async def run(self) -> Ended:
         """Live. Never raises for what a server does."""
-        if self._guards:
-            private(self._guards)
         try:
-            child = await Child.spawn(
-                self._plan.command(self._guards), self._plan.warden_env, self._heard
-            )
+            child = await self._spawn()
+            try:
+                return await self._live(child)
+            finally:
+                await child.clean_up()
         except StartFailed as fault:
             return Ended(str(fault), 0.0)
-        try:
-            return await self._live(child)
         finally:
-            await child.clean_up()
             await self._asker.aclose()
             if self._guards:
                 shutil.rmtree(self._guards, ignore_errors=True)
+
+    async def _spawn(self) -> Child:
+        """Raises StartFailed."""
+        if self._guards:
+            try:
+                private(self._guards)
+            except OSError as fault:
+                raise StartFailed(f"{self._guards} can't be made: {fault.strerror}") from None
+        return await Child.spawn(
+            self._plan.command(self._guards), self._plan.warden_env, self._heard
+        )
 
     async def _live(self, child: Child) -> Ended:
         self.pid = child.pid

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import uvicorn
-from msgspec import json
+from msgspec import json, structs
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -57,7 +57,8 @@ class Telling:
             elif scope["method"] not in ("GET", "HEAD"):
                 await _refuse(send, 405, "only GET")
             elif scope["path"] == "/":
-                body = json.format(json.encode(self._view()), indent=2) + b"\n"
+                view = structs.replace(self._view(), followers=self.followers)
+                body = json.format(json.encode(view), indent=2) + b"\n"
                 await _answer(send, 200, JSON, body)
             elif scope["path"] == "/events":
                 await self._events(request, receive, send)

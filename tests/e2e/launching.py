@@ -71,7 +71,7 @@ while (home / "wanted").exists() or running.exists():
     time.sleep(0.02)
 """
 IMAGE = "nvcr.io/trt:1"
-TOKENS = ("--token-every", "1s", "--token-within", "2s")
+TOKENS = ("--token-every", "1s", "--token-within", "20s")
 
 
 class Launch:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from tests.stack import REPO, free_port
 from tests.trtllm.control import ask
 from tests.waiting import until
 
-QUICK = Patience(start_s=60, every_s=0.1, within_s=1.0, starved_s=2.0, drain_s=10)
+QUICK = Patience(start_s=60, every_s=0.1, within_s=10, starved_s=60, drain_s=10)
+HASTY = replace(QUICK, within_s=1)  # to whom a second's silence is one
 BACKOFF = HostSettings(backoff_first_s=0.1, backoff_max_s=0.2, max_failures=3, retry_failed_s=0.5)
 
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from runtime.trt.view import TrtState
-from tests.runtime.trt.serving import QUICK, is_alive, launched
+from tests.runtime.trt.serving import HASTY, QUICK, is_alive, launched
 from tests.stack import REPO
 from tests.waiting import until
 
@@ -43,7 +43,7 @@ async def test_it_is_ready_once_a_token_has_come_and_its_guard_counts(tmp_path: 
 
 
 async def test_healthy_without_ever_a_token_is_never_ready(tmp_path: Path) -> None:
-    patience = replace(QUICK, start_s=3)
+    patience = replace(HASTY, start_s=3)
     async with launched(tmp_path, faults=HANG, patience=patience) as one:
         view = await one.ended()
     assert view.reason == "no token 3 s after its start: no token in 1 s"
@@ -73,9 +73,22 @@ async def test_what_dies_while_it_serves_is_started_again(tmp_path: Path) -> Non
         assert (second.guard and second.guard.boot) != (first.guard and first.guard.boot)
 
 
+async def test_what_loses_its_executor_under_load_is_started_again(tmp_path: Path) -> None:
+    """It interrupts itself, in the middle of the answers that run."""
+    async with launched(tmp_path) as one, httpx.AsyncClient(timeout=60) as client:
+        await one.ready()
+        url = f"{one.bind.url}/v1/chat/completions"
+        body = {"model": "llama", "messages": [{"role": "user", "content": "x"}], "max_tokens": 900}
+        one.fail(exits={"after": 300})
+        load = [asyncio.ensure_future(client.post(url, json=body)) for _ in range(8)]
+        view = await one.ready(starts=2)
+        assert view.reason.startswith("exited with ")
+        await asyncio.gather(*load, return_exceptions=True)
+
+
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_hang_behind_a_healthy_face_is_ended(tmp_path: Path, guarded: bool) -> None:
-    async with launched(tmp_path, guarded=guarded) as one:
+    async with launched(tmp_path, guarded=guarded, patience=HASTY) as one:
         first = await one.ready()
         one.fail(hangs={})
         health = httpx.get(f"{one.bind.url}/health", timeout=30)
