@@ -85,8 +85,9 @@ def recorded(version: str) -> dict[str, Any] | None:
     file = HERE / "recorded" / f"{version}.json"
     if not file.is_file():
         return None
-    found: dict[str, Any] | None = json.loads(file.read_text("utf-8"))["schemas"]["TorchLlmArgs"]
-    return found
+    found = json.loads(file.read_text("utf-8"))
+    settings: dict[str, Any] | None = found["schemas"].get("TorchLlmArgs")
+    return settings
 
 
 @cache

@@ -33,8 +33,8 @@ def _faults(value: Any, schema: Schema, defs: Schema, path: str) -> Faults:
         yield from _closest([list(_faults(value, choice, defs, path)) for choice in choices], path)
     elif not _is_a(schema.get("type"), value):
         yield path, f"expected {schema['type']}, found {value!r}"
-    elif "enum" in schema and value not in schema["enum"]:
-        yield path, f"expected one of {', '.join(map(str, schema['enum']))}, found {value!r}"
+    elif (allowed := schema.get("enum", [schema.get("const", value)])) and value not in allowed:
+        yield path, f"expected one of {', '.join(map(str, allowed))}, found {value!r}"
     elif isinstance(value, dict) and "properties" in schema:
         for name, one in value.items():
             inner = f"{path}.{name}" if path else name
@@ -53,8 +53,9 @@ def _closest(found: list[list[tuple[str, str]]], path: str) -> Faults:
     yield from min(found, key=lambda faults: (bool(faults), not meant(faults), len(faults)))
 
 
-def _is_a(kind: str | None, value: Any) -> bool:
-    if kind is None:
+def _is_a(kind: object, value: Any) -> bool:
+    """TensorRT-LLM writes Python's types for some, as `Optional[object]`: of those all is taken."""
+    kinds = TYPES.get(kind) if isinstance(kind, str) else None
+    if kinds is None:
         return True
-    kinds = TYPES[kind]
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))

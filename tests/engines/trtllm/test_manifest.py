@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +74,8 @@ SCHEMA: dict[str, Any] = {
         "cache": {"$ref": "#/$defs/Cache"},
         "other": {"anyOf": [{"$ref": "#/$defs/Cache"}, {"type": "null"}]},
         "size": {"allOf": [{"type": "integer"}]},
+        "tokenizer_mode": {"type": "Literal['auto', 'slow']"},
+        "backend": {"type": "string", "const": "pytorch"},
         "anything": {},
     },
 }
@@ -86,7 +91,34 @@ SCHEMA: dict[str, Any] = {
         ({"other": 3}, ["other"]),
         ({"size": True, "sise": 1}, ["size", "sise"]),
         ({"cache": []}, ["cache"]),
+        ({"tokenizer_mode": "auto", "backend": "pytorch"}, []),
+        ({"backend": "tensorrt"}, ["backend"]),
     ],
 )
 def test_a_recorded_schema_is_what_counts(settings: dict[str, Any], paths: list[str]) -> None:
     assert [path for path, _ in schema.faults(settings, SCHEMA)] == paths
+
+
+@pytest.fixture
+def a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a package in which recordings lie; none there yet."""
+    (tmp_path / "recorded").mkdir()
+    (tmp_path / "serve_keys.txt").write_text((manifest.HERE / "serve_keys.txt").read_text())
+    monkeypatch.setattr(manifest, "HERE", tmp_path)
+    manifest.recorded.cache_clear()
+    yield tmp_path / "recorded"
+    manifest.recorded.cache_clear()
+
+
+def test_where_a_release_was_recorded_the_list_counts_for_nothing(a_recording: Path) -> None:
+    (a_recording / "1.4.0.json").write_text(json.dumps({"schemas": {"TorchLlmArgs": SCHEMA}}))
+    (a_recording / "1.4.1.json").write_text(json.dumps({"schemas": {}, "missing": {}}))
+    wrong = {"tensor_parallel_size": 1, "size": 3}
+    assert [path for path, _ in manifest.faults("1.4.0", wrong)] == ["tensor_parallel_size"]
+    assert [path for path, _ in manifest.refused("1.4.0", wrong)] == ["tensor_parallel_size"]
+    assert list(manifest.doubtful("1.4.0", wrong)) == []
+    assert not manifest.has("1.4.0", "post_processor_hook")
+    for other in ("1.4.1", "1.4.2"):
+        assert [path for path, _ in manifest.faults(other, wrong)] == ["size"]
+        assert list(manifest.refused(other, wrong)) == []
+        assert [path for path, _ in manifest.doubtful(other, wrong)] == ["size"]
