@@ -76,13 +76,15 @@ async def test_what_dies_while_it_serves_is_started_again(tmp_path: Path) -> Non
 async def test_what_loses_its_executor_under_load_is_started_again(tmp_path: Path) -> None:
     """It interrupts itself, in the middle of the answers that run."""
     async with launched(tmp_path) as one, httpx.AsyncClient(timeout=60) as client:
-        await one.ready()
+        first = await one.ready()
         url = f"{one.bind.url}/v1/chat/completions"
         body = {"model": "llama", "messages": [{"role": "user", "content": "x"}], "max_tokens": 900}
         one.fail(exits={"after": 300})
         load = [asyncio.ensure_future(client.post(url, json=body)) for _ in range(8)]
         view = await one.ready(starts=2)
-        assert view.reason.startswith("exited with ")
+        # whichever is noticed first: that it closes its door, or that it ends
+        assert view.reason.startswith(("exited with ", "no answer "))
+        assert not is_alive(first.pid)
         await asyncio.gather(*load, return_exceptions=True)
 
 
