@@ -252,6 +252,7 @@ class Executor:
         if request.has_blocks:
             self._release(request)
         request.is_over = True
+        self._by_id.pop(request.id, None)
         for requests in (self.running, self.waiting):
             if request in requests:
                 requests.remove(request)
