@@ -14,9 +14,13 @@ import structlog
 from gateway.catalog.catalog import Deployment
 from gateway.errors import IntegrityAbort, Refusal, Unavailable, UpstreamFailed
 from gateway.relay import trtllm
+from gateway.relay.answer import Answer
 from gateway.relay.attached import AttachedServers
+from gateway.relay.empty import doubt
 from gateway.relay.errand import Errand
+from gateway.relay.extra_fields import salt_of
 from gateway.relay.placement import Placement
+from gateway.relay.probe import PROBE_DOMAIN
 from gateway.relay.sending import Sender, broken
 from gateway.relay.sent import Sent
 from gateway.relay.sse import BadFrame, Frame, Read, Reshape, Splitter, foreign_reader, read_native
@@ -54,6 +58,7 @@ class Relay:
         self.placement = placement
         self._sender = Sender(placement, attached, signer, salt_key, settings)
         self._settings = settings
+        self._probe_salt = salt_of(salt_key, PROBE_DOMAIN)
 
     async def stream(
         self, errand: Errand, moving: Moving = may_move
@@ -64,14 +69,17 @@ class Relay:
         `moving` is asked before another model answers.
         """
         while True:
-            has_begun = False
+            has_begun = is_shown = False
             try:
                 async with aclosing(self._stream(errand)) as batches:
                     async for batch in batches:
                         has_begun = True
+                        is_shown = is_shown or _has_data(batch)
                         yield batch
                 return
             except Refusal as fault:
+                if not is_shown and self._again_cold(errand, fault):
+                    continue
                 if has_begun or not await _falls_back(errand, fault, moving):
                     raise
 
@@ -81,8 +89,21 @@ class Relay:
             try:
                 return await self._whole(errand)
             except Refusal as fault:
+                if self._again_cold(errand, fault):
+                    continue
                 if not await _falls_back(errand, fault, moving):
                     raise
+
+    def _again_cold(self, errand: Errand, fault: Refusal) -> bool:
+        """Whether a request that the guard in its engine has stopped is sent once more.
+
+        If so that is paid for, and nothing is found cached for it.
+        """
+        is_guarded = errand.deployment.kind == trtllm.KIND
+        if not is_guarded or errand.is_cold or not isinstance(fault, IntegrityAbort):
+            return False
+        errand.is_cold = self.attached.budget(errand.deployment.id).take()
+        return errand.is_cold
 
     async def _stream(self, errand: Errand) -> AsyncGenerator[list[Frame]]:
         splitter, written = Splitter(), None
@@ -99,7 +120,7 @@ class Relay:
                             written = frame.usage.output_tokens
                     is_done = bool(frames) and frames[-1].done
                     if is_done and written == 0:
-                        await self._sender.doubt(errand, answer.place)
+                        await self._doubt(errand, answer)
                     yield frames
                     if is_done:
                         return
@@ -117,10 +138,13 @@ class Relay:
                 shape = _whole_shape(errand)
                 found = read_whole(body, ours, is_salted=errand.tells_hits, reshape=shape)
                 if found.usage is not None and not found.usage.output_tokens:
-                    await self._sender.doubt(errand, answer.place)
+                    await self._doubt(errand, answer)
                 return found
         except (Broken, BadFrame) as fault:
             raise broken(errand, str(fault)) from None
+
+    async def _doubt(self, errand: Errand, answer: Answer) -> None:
+        await doubt(self.attached, errand, answer.place, self._probe_salt, self._settings.probe_s)
 
 
 def _reader(errand: Errand) -> Read:
@@ -139,6 +163,14 @@ def _whole_shape(errand: Errand) -> Reshape | None:
     if errand.deployment.kind != trtllm.KIND:
         return None
     return trtllm.Shape(errand.sent_as, errand.prompt_tokens, is_whole=True)
+
+
+def _has_data(frames: list[Frame]) -> bool:
+    """Whether the client gets any of it now."""
+    for frame in frames:  # noqa: SIM110 - quicker so
+        if frame.data:
+            return True
+    return False
 
 
 def _until_done(frames: Iterable[Frame]) -> list[Frame]:

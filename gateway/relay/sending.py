@@ -14,7 +14,6 @@ import structlog
 
 from gateway.catalog.catalog import Deployment
 from gateway.errors import IntegrityAbort, Refusal, Unavailable, UpstreamFailed, UpstreamTimeout
-from gateway.relay import trtllm
 from gateway.relay.answer import Answer
 from gateway.relay.attached import AttachedServers
 from gateway.relay.deadline import Deadline
@@ -22,13 +21,6 @@ from gateway.relay.errand import Errand
 from gateway.relay.extra_fields import as_chat, extra_fields, salt_of
 from gateway.relay.place import Place
 from gateway.relay.placement import Line, Placement
-from gateway.relay.probe import (
-    PROBE_DOMAIN,
-    Bad,
-    Refused as ProbeRefused,
-    Unreached,
-    ask_for_a_token,
-)
 from gateway.relay.queue import Turn
 from gateway.relay.refused import judged, read_refusal
 from gateway.relay.retries import MAX_ATTEMPTS, MAX_SENT
@@ -204,27 +196,6 @@ class Sender:
             self._note(errand, place, "an answer ended in an error event")
         elif fault is None and errand.deployment.is_attached:
             self._attached.succeeded(place)
-
-    async def doubt(self, errand: Errand, place: Place) -> None:
-        """It answered with no token at all: it may be broken, so it is probed soon.
-
-        TensorRT-LLM does so for ever once its blocks are lost. There such an answer is believed
-        only if the server has a token to give now. Raises BadFrame.
-        """
-        deployment = errand.deployment
-        if not deployment.is_attached:
-            return
-        self._tell(errand, place, "an answer had no token")
-        self._attached.suspects.add(place)
-        if deployment.kind != trtllm.KIND:
-            return
-        salt = salt_of(self._salt_key, PROBE_DOMAIN)
-        try:
-            await ask_for_a_token(place, deployment, "chat", salt, self._settings.probe_s)
-        except (Bad, Unreached) as fault:
-            raise BadFrame(f"an answer had no token, nor has a probe: {fault}") from None
-        except ProbeRefused:
-            pass  # which says nothing
 
     def _reached(self, errand: Errand, place: Place) -> None:
         if errand.deployment.is_attached:

@@ -6,6 +6,8 @@ from types import TracebackType
 
 from gateway.relay.answer import Answer
 from gateway.relay.errand import Errand
+from gateway.relay.place import Place
+from gateway.relay.placement import Line
 from gateway.relay.sending import Sender, leave
 
 
@@ -28,6 +30,8 @@ class Sent:
         line = self._line = self._sender.line(errand.deployment)
         turn = line.turn(errand.tokens, errand.domain, errand.weight, ahead=errand.ahead)
         turn.session, errand.turn, self._turn = errand.session, turn, turn
+        if errand.is_cold:
+            turn.tried = _stopped_at(line, errand.host_id)
         try:
             self._exchange, self._answer = await self._sender.first(line, turn, errand)
         except BaseException:
@@ -45,3 +49,9 @@ class Sent:
         finally:
             leave(self._line, self._turn, place, flight)
             self._line.end(self._turn)
+
+
+def _stopped_at(line: Line, host_id: str | None) -> tuple[Place, ...]:
+    """The place at which a request was stopped, if another one may answer it."""
+    here = tuple(place for place in line.places if place.host_id == host_id)
+    return here if any(place.takes for place in line.places if place not in here) else ()

@@ -60,6 +60,7 @@ CASES = {
     "cuda_error": Case({"cuda_error": {}}, FAILED, FAILED),
     "aborts": Case({"aborts": {}}, STOPPED, STOPPED._replace(status=200)),
     "aborts at once": Case({"aborts": {"after": 0}}, STOPPED, STOPPED),
+    "aborts once": Case({"aborts": {"after": 0, "times": 1}}, RIGHT, RIGHT),
     "new_ids": Case({"new_ids": {}}, RIGHT, RIGHT),
     "no_usage": Case({"no_usage": {}}, FREE, FREE),
     "no_token_ids": Case({"no_token_ids": {}}, RIGHT, RIGHT, FAILED),

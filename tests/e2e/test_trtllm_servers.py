@@ -109,6 +109,22 @@ def test_a_server_that_has_lost_its_blocks_is_found_out_and_left_alone(tmp_path:
         agrees(front, said)
 
 
+@BOTH
+def test_what_a_guard_stops_before_its_first_text_is_sent_elsewhere_with_nothing_cached(
+    tmp_path: Path, chat: bool
+) -> None:
+    with several(tmp_path, 2) as (front, fakes):
+        fakes[0].fail(aborts={"after": 0})
+        said = [front.ask("hi", chat=chat, stream=i % 2 == 0, model="m") for i in range(6)]
+        assert [one.error for one in said] == [None] * 6
+        assert {one.text for one in said} == {front.answer("hi", chat=chat)}
+        assert max(front.row(one)["attempts"] for one in said) == 2
+        salts = [seen["body"].get("cache_salt") for fake in fakes for seen in fake.seen()
+                 if seen["body"] and seen["body"]["max_tokens"] > 1]  # fmt: skip
+        assert len(set(salts)) > 2, "each that was sent again had a salt of its own"
+        agrees(front, said)
+
+
 def test_an_empty_answer_of_a_server_that_is_well_is_one(front: Front) -> None:
     """A model may have nothing to say: the probe that follows gets its token, so it's believed."""
     for stream in (False, True):
