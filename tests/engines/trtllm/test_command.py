@@ -71,7 +71,7 @@ def test_the_guard_has_its_modules_and_a_folder_that_is_its_own() -> None:
 
 
 def test_a_container_has_the_folders_at_their_paths_and_only_writes_where_it_must() -> None:
-    *_, line = commands(told(image="nvcr.io/nvidia/tensorrt-llm/release:1.2.1", tensor_parallel=4))
+    *_, line = commands(told(image="registry.example.com/tensorrt-llm:1.2.1", tensor_parallel=4))
     assert line[:2] == ["docker", "run"]
     assert line[line.index("--gpus") + 1] == "4"
     mounts = {word for before, word in pairwise(line) if before == "-v"}
@@ -80,7 +80,7 @@ def test_a_container_has_the_folders_at_their_paths_and_only_writes_where_it_mus
         "/etc/trt x:/etc/trt x:ro",
         f"{PATH}:{PATH}:ro",
     }
-    assert line[line.index("nvcr.io/nvidia/tensorrt-llm/release:1.2.1") + 1] == "trtllm-serve"
+    assert line[line.index("registry.example.com/tensorrt-llm:1.2.1") + 1] == "trtllm-serve"
 
 
 def test_as_somebody_who_isn_t_root_it_has_a_home() -> None:
