@@ -171,10 +171,16 @@ def _deployment(
 
 
 def _tokenizer(model: ModelSettings, folder: Path) -> str:
-    """Where it lies, if plain prompts need it to be kept apart by salts."""
-    habits, found = KINDS[model.server_kind], model.tokenizer_folder
+    """Where it lies, if plain prompts need it to be kept apart by salts; "": not here.
+
+    One that is named is there, or it is a fault; a checkpoint may lie with its server alone.
+    """
+    habits = KINDS[model.server_kind]
     is_needed = habits.takes_ids and (model.stated_cache or habits.cache) == "salted"
-    return str(folder / found) if model.is_attached and is_needed and found else ""
+    if not (model.is_attached and is_needed and model.tokenizer_folder):
+        return ""
+    found = folder / model.tokenizer_folder
+    return str(found) if model.tokenizer or (found / "tokenizer.json").is_file() else ""
 
 
 def _servers(model: ModelSettings, secrets: Mapping[str, str], folder: Path) -> tuple[Server, ...]:

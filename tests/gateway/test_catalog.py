@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from gateway.catalog.catalog import catalog_of
 from gateway.errors import ModelNotFound
 from gateway.prices import TokenPrices
 from runtime.settings import parse
+from tests.trtllm.folder import tokenizer_folder
 
 TEXT = """
 [[models]]
@@ -160,3 +162,30 @@ def test_a_list_of_models_holds_for_names_lists_and_fallbacks() -> None:
             else:
                 with pytest.raises(ModelNotFound, match=f"there is no model '{name}' for this key"):
                     catalog.deployment(name, NOW, models)
+
+
+TRT = '[[models]]\nid = "m"\nengine = "tensorrt-llm"\ntrt = { guard = false }\n'
+ATTACHED = '[[models]]\nid = "m"\nengine = "openai"\nurl = "http://x/v1"\nkind = "{kind}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (TRT + 'path = "here"\n', "here"),
+        (TRT + 'path = "gone"\n', ""),  # with its server alone
+        (TRT + 'path = "gone"\ntokenizer = "here"\n', "here"),
+        (TRT, ""),
+        (TRT.replace("false", "false, block_reuse = false") + 'path = "here"\n', ""),
+        (TRT + 'path = "here"\ncache = "shared-accepted"\n', ""),
+        (ATTACHED.format(kind="trtllm") + 'tokenizer = "here"\n', "here"),
+        (ATTACHED.format(kind="trtllm") + 'tokenizer = "here"\ncache = "off"\n', ""),
+        (ATTACHED.format(kind="trtllm"), ""),
+        (ATTACHED.format(kind="vllm"), ""),
+    ],
+)
+def test_plain_prompts_need_a_tokenizer_where_only_chats_take_salts(
+    tmp_path: Path, text: str, found: str
+) -> None:
+    tokenizer_folder(tmp_path / "here")
+    (deployment,) = catalog_of(parse(text, "")[0].models, {}, folder=tmp_path)
+    assert deployment.tokenizer == (str(tmp_path / found) if found else "")
