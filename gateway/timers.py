@@ -22,8 +22,9 @@ class Timer:
         self.due = due
 
     def stop(self) -> None:
-        """It isn't needed any more, or was called."""
+        """It isn't needed any more, or was called. It lets go of what it was to call."""
         self._lane.waiting.pop(self, None)
+        self.due = _nothing  # who has a timer is known by it: else both would wait for a collection
 
 
 class _Lane:
@@ -56,9 +57,10 @@ class _Lane:
             if first.at > now:
                 self._look_at(first.at)
                 return
-            del self.waiting[first]
+            due = first.due
+            first.stop()
             try:
-                first.due()
+                due()
             except Exception as fault:  # noqa: BLE001 - the others are called all the same
                 context = {"message": "a timer's call failed", "exception": fault}
                 self._loop.call_exception_handler(context)
@@ -83,3 +85,7 @@ def after(seconds: float, due: Callable[[], object]) -> Timer:
     if lane is None:
         lane = _lanes.by_seconds[seconds] = _Lane(loop, seconds)
     return lane.begin(due)
+
+
+def _nothing() -> None:
+    """What a timer calls that was stopped."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -69,6 +71,27 @@ async def test_the_loop_is_told_of_the_first_alone(monkeypatch: pytest.MonkeyPat
     for _ in range(1000):
         after(60.5, lambda: None).stop()
     assert len(told) == 1
+
+
+async def test_one_that_is_stopped_or_was_called_keeps_nothing_alive() -> None:
+    class Owner:
+        def __init__(self, seconds: float) -> None:
+            self.timer = after(seconds, self.end)
+            self.has_ended = asyncio.Event()
+
+        def end(self) -> None:
+            self.has_ended.set()
+
+    stopped, called = Owner(60), Owner(0.01)
+    kept = [weakref.ref(stopped), weakref.ref(called)]
+    gc.disable()  # nor does it need a collection to go
+    try:
+        stopped.timer.stop()
+        await called.has_ended.wait()
+        del stopped, called
+        assert [ref() for ref in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_every_loop_has_its_own() -> None:
