@@ -63,7 +63,6 @@ class Life:
     ) -> None:
         self.feed: Feed | None = None  # while it is in service
         self.said = Said(plan.secrets)
-        self.pid = 0
         self._plan = plan
         self._patience = patience
         self._stop = stop
@@ -71,7 +70,6 @@ class Life:
         self._watch: Watch | None = None
         self._guards = plan.guards and plan.guards / secrets.token_hex(8)
         self._asker = Asker(f"{plan.bind.url}/v1", plan.name, secrets.token_hex(16))
-        self._ready_at: float | None = None
 
     async def run(self) -> Ended:
         """Live. Never raises for what a server does."""
@@ -100,7 +98,6 @@ class Life:
         )
 
     async def _live(self, child: Child) -> Ended:
-        self.pid = child.pid
         self._show(TrtState.STARTING, pid=child.pid)
         began = time.monotonic()
         try:
@@ -109,7 +106,7 @@ class Life:
             return Ended("" if self._stop.told.is_set() else str(fault), 0.0)
         if self._stop.told.is_set():
             return Ended("", 0.0)
-        ready_at = self._ready_at = time.monotonic()
+        ready_at = time.monotonic()
         self._watch = Watch(self._patience, guard, ready_at)
         if guard and self._guards:
             self.feed = Feed(self._guards, guard)
@@ -125,6 +122,7 @@ class Life:
             async with asyncio.timeout(self._patience.start_s):
                 while not self._stop.told.is_set():
                     answer = await self._or_ended(child, self._asker.ask(self._patience.within_s))
+                    self.said.may_quote |= answer.is_reached
                     if answer.heard is Heard.TOKEN:
                         return self._counting_guard()
                     why = answer.reason
@@ -205,7 +203,7 @@ class Life:
         assert self._watch
         while self.feed:
             for violation in self.feed.look():
-                log.error("guard_violation", model=self._plan.model, **violation)
+                log.error("guard_violation", model=self._plan.model, violation=violation)
             if end := self._watch.looked(self.feed.state):
                 return end
             await asyncio.sleep(LOOK_S)
@@ -230,7 +228,7 @@ class Life:
         return read_state(self._guards) if self._guards else None
 
     def _heard(self, data: bytes) -> None:
-        for line in self.said.heard(data, serves=self._ready_at is not None):
+        for line in self.said.heard(data):
             getattr(log, line.level)("trt_says", model=self._plan.model, line=line.text)
 
     def _last_words(self) -> str:

@@ -1,8 +1,9 @@
 """What a server prints, as lines of our log: no secret, and nothing of what it was asked. Pure.
 
-Until it takes requests all is told, since that is where a start fails. Afterwards a line may quote
-one: then only what is known to be the server's own words is told, up to where they could begin to
-quote, and of an exception its type.
+Until it takes requests all is told, since that is where a start fails. From the moment that its
+HTTP server begins, or that it was reached, a line may quote a request: then only what is known to
+be the server's own words is told, up to where they could begin to quote, and of an exception its
+type.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _OWN = re.compile(
     r"^(\[[0-9/:. -]+\] ?)?\[(TRT-LLM|TensorRT-LLM)\]( ?\[[A-Z0-9 ]+\])* ?"
     r"|^(?:INFO|WARNING|ERROR|CRITICAL): +"
 )
+_OPENS = re.compile(r"Started server process|Application startup complete|Uvicorn running on")
 _ACCESS = re.compile(r'"[A-Z]+ \S* HTTP/[0-9.]+" [0-9]{3}')
 _FRAME = re.compile(r'^ *File "[^"]+", line \d+, in [\w<>.]+$')
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Fault))\b")
@@ -49,22 +51,24 @@ class Said:
         longest_first = sorted(known, key=len, reverse=True)
         self._secrets = re.compile("|".join(map(re.escape, longest_first))) if known else None
         self._begun = b""
+        self.may_quote = False  # a request may have come in
         self.withheld = 0  # lines that weren't told
         self.last = ""  # that was told
         self.complaint = ""  # the last one that was an error
 
-    def heard(self, data: bytes, *, serves: bool) -> list[Line]:
+    def heard(self, data: bytes) -> list[Line]:
         """The lines that end in `data`."""
         *ended, rest = (self._begun + data).split(b"\n")
         self._begun = _shown(rest) + (b"\r" if rest.endswith(b"\r") else b"")
-        found = [self._line(_shown(line), serves) for line in ended]
+        found = [self._line(_shown(line)) for line in ended]
         return [line for line in found if line is not None]
 
-    def _line(self, raw: bytes, serves: bool) -> Line | None:
+    def _line(self, raw: bytes) -> Line | None:
         text = raw.decode(errors="replace").rstrip()
+        self.may_quote = self.may_quote or bool(_OPENS.search(text))
         if not text.strip() or _ACCESS.search(text):
             return None
-        told = _own_words(text) if serves else text
+        told = _own_words(text) if self.may_quote else text
         if told is None:
             self.withheld += 1
             return None

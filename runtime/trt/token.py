@@ -45,6 +45,8 @@ class Asker:
                 reply = await self._client.post("/chat/completions", json=self.body)
         except TimeoutError:
             return Answer(Heard.SILENCE, f"no token in {within_s:g} s")
+        except httpx.ConnectError:
+            return Answer(Heard.FAULT, "no connection", is_reached=False)
         except httpx.HTTPError as fault:
             return Answer(Heard.FAULT, f"no answer ({type(fault).__name__})")
         if reply.status_code == FULL:

@@ -31,10 +31,11 @@ class Heard(Enum):
 
 
 class Answer(NamedTuple):
-    """`reason` says what it was, if it was no token."""
+    """`reason` says what it was, if it was no token; `is_reached`: there was a connection."""
 
     heard: Heard
     reason: str = ""
+    is_reached: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ async def test_what_loses_its_executor_under_load_is_started_again(tmp_path: Pat
         load = [asyncio.ensure_future(client.post(url, json=body)) for _ in range(8)]
         view = await one.ready(starts=2)
         # whichever is noticed first: that it closes its door, or that it ends
-        assert view.reason.startswith(("exited with ", "no answer "))
+        assert view.reason.startswith(("exited with ", "no connection", "no answer "))
         assert not is_alive(first.pid)
         await asyncio.gather(*load, return_exceptions=True)
 
@@ -206,6 +206,18 @@ async def test_what_ignores_sigterm_is_killed_when_its_time_is_over(tmp_path: Pa
     patience = replace(QUICK, drain_s=0.5)
     async with launched(tmp_path, ignores_term=True, patience=patience) as one:
         view = await one.ready()
+        one.launcher.stop.say()
+        await until(lambda: one.view.state is TrtState.STOPPED)
+        assert not is_alive(view.pid)
+
+
+async def test_told_twice_it_waits_for_nobody(tmp_path: Path) -> None:
+    patience = replace(QUICK, drain_s=600)
+    async with launched(tmp_path, ignores_term=True, patience=patience) as one:
+        view = await one.ready()
+        one.launcher.stop.say()
+        await until(lambda: one.view.state is TrtState.DRAINING)
+        assert is_alive(view.pid)
         one.launcher.stop.say()
         await until(lambda: one.view.state is TrtState.STOPPED)
         assert not is_alive(view.pid)

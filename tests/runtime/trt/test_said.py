@@ -12,18 +12,35 @@ THEIRS = [
     "[11/30/2026-17:12:58] [TRT-LLM] [I] PyTorchConfig(extra_resource_managers={})",
     "[11/30/2026-17:12:58] [TRT-LLM] [RANK 0] [W] Overriding the KV dtype",
     "[TensorRT-LLM][ERROR] Assertion failed: no free slots",
-    "INFO:     Uvicorn running on http://127.0.0.1:8000 (Press CTRL+C to quit)",
 ]
 
 
 def heard(said: Said, text: str, *, serves: bool) -> list[str]:
-    return [line.text for line in said.heard(text.encode(), serves=serves)]
+    said.may_quote = serves
+    return [line.text for line in said.heard(text.encode())]
 
 
 def test_all_of_a_start_is_told_with_its_levels() -> None:
-    lines = Said([]).heard("\n".join([*THEIRS, "ValueError: no GPU", ""]).encode(), serves=False)
+    text = "\n".join([*THEIRS, "ValueError: no GPU", ""])
+    lines = Said([]).heard(text.encode())
     assert [line.text for line in lines] == [*THEIRS, "ValueError: no GPU"]
-    assert [line.level for line in lines] == ["info", "warning", "error", "info", "error"]
+    assert [line.level for line in lines] == ["info", "warning", "error", "error"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO:     Started server process [4711]",
+        "INFO:     Application startup complete.",
+        "INFO:     Uvicorn running on http://127.0.0.1:8000 (Press CTRL+C to quit)",
+    ],
+)
+def test_from_its_http_server_s_first_word_on_a_line_may_quote_a_request(line: str) -> None:
+    """Whoever sends requests needn't have waited for the first token."""
+    said = Said([])
+    texts = [found.text for found in said.heard(f"{PROMPT}\n{line}\n{PROMPT}\n".encode())]
+    assert PROMPT in texts[0]
+    assert len(texts) == 2
 
 
 @pytest.mark.parametrize(
@@ -80,7 +97,7 @@ def test_lines_come_whole_however_the_bytes_come() -> None:
     said = Said([])
     assert heard(said, "[TRT-LLM] [I] lo", serves=False) == []
     assert heard(said, "ading\nand", serves=False) == ["[TRT-LLM] [I] loading"]
-    assert said.heard(b" \xff\n", serves=False)[0].text == "and \ufffd"
+    assert said.heard(b" \xff\n")[0].text == "and \ufffd"
 
 
 def test_a_progress_bar_is_one_line_and_requests_are_none() -> None:
@@ -104,7 +121,8 @@ def test_no_secret_is_told_and_no_line_is_endless() -> None:
 @given(st.lists(st.binary(max_size=80)), st.booleans())
 def test_whatever_comes_is_taken(parts: list[bytes], serves: bool) -> None:
     said = Said(["sesame-sesame"])
+    said.may_quote = serves
     for part in [*parts, b"sesame-sesame\n"]:
-        for line in said.heard(part, serves=serves):
+        for line in said.heard(part):
             assert "sesame-sesame" not in line.text
             assert len(line.text) <= MAX_CHARS
