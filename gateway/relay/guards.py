@@ -144,6 +144,7 @@ class Follower:
                         async for line in lines:
                             if self._take(line):
                                 patience.reschedule(asyncio.get_running_loop().time() + SILENT_S)
+            self._trust.has_ended = True
             raise Unheard("its stream ended")
         except TimeoutError:
             raise Unheard("it is silent") from None

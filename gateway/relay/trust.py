@@ -115,6 +115,7 @@ class Trust:
         self.violations = 0  # that were told to us
         self.seq = 0  # of the last one, since `boot`
         self.trouble = ""  # why it can't be heard
+        self.has_ended = False  # its launcher said so: it is sent nothing from then on
         self._heard_at = now
         self._judged_at, self._judged_steps, self._strikes = now, 0, 0
         self.fault = ""
@@ -141,7 +142,7 @@ class Trust:
         elif now - self._judged_at >= JUDGED_S:
             self._strikes += answered_at > self._judged_at
             self._judged_at = now
-        self.last, self._heard_at, self.trouble = counters, now, ""
+        self.last, self._heard_at, self.trouble, self.has_ended = counters, now, "", False
         if counters.poisoned:
             self._stop(self.flights)
         self.judge(now)
@@ -164,6 +165,8 @@ class Trust:
             return f"its guard has yet to be heard{why}"
         if last.poisoned:
             return "its guard has failed: the server has to be started anew"
+        if self.has_ended:
+            return "its launcher ends it, or has another one begin"
         if now - self._heard_at > SILENT_S:
             return f"nothing was heard of its guard for {SILENT_S:g} s{why}"
         if self._strikes >= STRIKES:

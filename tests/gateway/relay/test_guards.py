@@ -91,6 +91,11 @@ class Launcher:
         for at in range(0, len(line), size):
             await exchange.event(line[at : at + size])
 
+    async def end(self) -> None:
+        for exchange in list(self.followers):
+            self.followers.remove(exchange)
+            await exchange.send(b"0\r\n\r\n")
+
     def break_off(self) -> None:
         for exchange in list(self.followers):
             exchange.reset()
@@ -379,6 +384,20 @@ async def test_a_stream_that_broke_is_taken_up_where_it_was_left() -> None:
         query = parse_qs(urlsplit(found.launcher.asked[1].path).query)
         assert query == {"boot": ["b0"], "after": ["41"]}
         assert found.fault == "", "for a moment it is trusted: five seconds"
+
+
+async def test_once_its_launcher_ends_the_stream_nothing_is_sent_and_what_runs_may_end() -> None:
+    async with world() as found:
+        await found.trusted()
+        one, seen = found.streaming("one")
+        await until(lambda: seen)
+        found.launcher.status = 503
+        await found.launcher.end()
+        await until(lambda: "launcher ends it" in found.fault)
+        found.model.ending(salt_of(KEY, "one")).set()
+        assert (await one)[-1].done
+        found.launcher.status = 200
+        await found.trusted()
 
 
 async def test_who_waits_is_served_once_the_guard_is_heard() -> None:

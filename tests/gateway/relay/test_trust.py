@@ -102,6 +102,17 @@ def test_a_silence_ends_the_trust_and_a_line_restores_it() -> None:
     assert trust.fault == ""
 
 
+def test_a_launcher_that_ends_the_stream_is_sent_nothing_from_then_on() -> None:
+    trust = Trust(0.0)
+    trust.counted(counters(5), 0.0, 1.0)
+    (running,) = flights(trust, ONE)
+    trust.has_ended = True
+    assert "launcher ends it" in trust.judge(1.0)
+    assert running.fault is None, "what runs there may end"
+    trust.counted(counters(5), 0.0, 2.0)
+    assert trust.fault == ""
+
+
 def test_a_guard_that_failed_ends_all_that_runs_there() -> None:
     trust = Trust(0.0)
     trust.counted(counters(1), 0.0, 1.0)
