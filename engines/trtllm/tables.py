@@ -7,7 +7,7 @@ whether it is new there is None, its list can't be known any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ class Tables:
     def __init__(self) -> None:
         self._blocks: dict[int, Blocks] = {}
         self._lengths: dict[int, int] = {}
+        self._laid_out = np.empty(0, np.int32)  # as `of` left it: new memory costs more than it
 
     def told(self, step: Told) -> None:
         """What has changed by this step."""
@@ -51,12 +52,17 @@ class Tables:
         array[length:end] = blocks
         self._lengths[request] = end
 
-    def of(self, requests: Iterable[int]) -> tuple[Blocks, Blocks]:
-        """int32 [rows, columns] and [rows]: the blocks, and how many each has; unknown: none."""
-        requests = list(requests)
-        counts = np.array([self._lengths.get(request, 0) for request in requests], np.int32)
-        blocks = np.zeros((len(requests), counts.max(initial=0)), np.int32)
-        for row, (request, count) in enumerate(zip(requests, counts.tolist(), strict=True)):
-            if count:
-                blocks[row, :count] = self._blocks[request][:count]
-        return blocks, counts
+    def of(self, requests: Sequence[int]) -> tuple[Blocks, Blocks]:
+        """int32 [rows, columns] and [rows]: the blocks, and how many each has; unknown: none.
+
+        Beyond a row's last block there is anything. It is so until the next call.
+        """
+        lengths = [self._lengths.get(request, 0) for request in requests]
+        shape = len(lengths), max(lengths, default=0)
+        if shape[0] * shape[1] > len(self._laid_out):
+            self._laid_out = np.zeros(2 * shape[0] * shape[1], np.int32)
+        blocks = self._laid_out[: shape[0] * shape[1]].reshape(shape)
+        for row, request, length in zip(blocks, requests, lengths, strict=True):
+            if length:
+                row[:length] = self._blocks[request][:length]
+        return blocks, np.array(lengths, np.int32)

@@ -45,7 +45,7 @@ class Watch:
         self._state = StateFile.create(folder)
         self._stops = Stops.create(folder, self._state.boot)
         self._clients: dict[int, int | None] = {}
-        self._num_violations = 0
+        self.num_violations = 0
         self._num_checked_on_device = 0
 
     @property
@@ -111,12 +111,12 @@ class Watch:
 
     def _tell_state(self) -> None:
         checked = self._shadow.counters.checked + self._num_checked_on_device
-        self._state.tell(self._steps, checked, self._num_violations)
+        self._state.tell(self._steps, checked, self.num_violations)
 
     def _tell(self, violations: Iterable[Violation]) -> None:
         """Stopped, and written down."""
         for violation in violations:
-            self._num_violations += 1
+            self.num_violations += 1
             client = self._clients.get(violation.request)
             self._stop(client)
             try:
