@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from engines.trtllm import places
+from engines.trtllm import manifest, places
 from engines.trtllm.settings import Found
 from engines.trtllm.versions import HOOK, Version
 
@@ -65,7 +65,7 @@ def url_faults(trt: Found, version: Version | None, servers: Sequence[Any] | Non
 
 
 def _unheard(key: str, version: Version | None) -> Faults:
-    if version is not None and not version.has_hook:
+    if version is not None and not manifest.has(str(version), "post_processor_hook"):
         yield (
             key,
             f"is missing: {version} can't end a request from within (releases from {HOOK} on can), "

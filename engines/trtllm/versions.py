@@ -29,11 +29,6 @@ class Version:
         return text + (f".post{self.post}" if self.post else "")
 
     @property
-    def has_hook(self) -> bool:
-        """Whether a post-processor hook can end one request from within (PR 15631)."""
-        return self >= HOOK
-
-    @property
     def has_safe_overlap(self) -> bool:
         """Whether the overlap scheduler sends each step its own page table (PR 15546).
 
@@ -69,5 +64,6 @@ def parsed(text: str) -> Version:
 
 FLOOR = Version((1, 2, 1))  # older ones leak or corrupt cached blocks: issue 8813, PR 12770
 CHUNKS = Version((1, 3, 0), 12)
-HOOK = OVERLAP = Version((1, 3, 0), 22)
+OVERLAP = Version((1, 3, 0), 22)
+HOOK = Version((1, 3, 0), 22)  # the post-processor hook, which ends one request (PR 15631)
 TRANSFORMERS_5 = Version((1, 4, 0), 0)

@@ -7,6 +7,7 @@ from typing import get_type_hints
 
 import pytest
 
+from engines.trtllm import manifest
 from engines.trtllm.settings import TrtServers, TrtSettings
 from runtime import config_file
 from runtime.config.models import FOREIGN_KEYS, ModelSettings
@@ -286,6 +287,16 @@ def test_each_of_several_servers_has_a_guard_of_its_own() -> None:
     assert faults(after=one, trt=HOOK) == {}, "where the guard ends requests by itself, it may"
     public = SERVER.format("a", "http://9.9.9.9:9000") + SERVER.format("9.9.9.9", "http://b")
     assert list(faults(after=public, trt="")) == ["servers[1].url", "servers[0].guard_url"]
+
+
+def test_what_was_recorded_of_a_release_counts_more_than_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it has no hook after all, the gateway must hear of the guard."""
+    monkeypatch.setattr(manifest, "has", lambda version, key: False)
+    assert list(faults(HOOK)) == ["trt.guard_url"]
+    monkeypatch.setattr(manifest, "has", lambda version, key: True)
+    assert faults("") == {}
 
 
 def test_secrets_are_asked_for_by_name() -> None:

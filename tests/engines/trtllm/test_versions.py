@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, strategies as st
 
+from engines.trtllm.manifest import has
 from engines.trtllm.versions import CHUNKS, FLOOR, HOOK, OVERLAP, Version, parsed
 
 IN_ORDER = [
@@ -41,8 +42,8 @@ def test_no_text_breaks_it(text: str) -> None:
 def test_what_came_with_which() -> None:
     """Before the release that surely has it, nothing is promised."""
     assert next(text for text in IN_ORDER if parsed(text) >= FLOOR) == "1.2.1"
-    for of in ("has_hook", "has_safe_overlap"):
-        assert next(text for text in IN_ORDER if getattr(parsed(text), of)) == "1.3.0rc22"
+    assert next(text for text in IN_ORDER if parsed(text).has_safe_overlap) == "1.3.0rc22"
+    assert next(text for text in IN_ORDER if has(text, "post_processor_hook")) == str(HOOK)
     chunked = [text for text in IN_ORDER if parsed(text) >= FLOOR and parsed(text).has_safe_chunks]
     assert chunked[:3] == ["1.2.1", "1.2.1.post1", "1.3.0rc12"]
     assert max(CHUNKS, HOOK, OVERLAP) == HOOK == OVERLAP
