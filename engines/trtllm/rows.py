@@ -43,6 +43,24 @@ class Owner(NamedTuple):
 class Row:
     """Its blocks, each with the tag that it had when the row was given it."""
 
+    __slots__ = (
+        "_cells",
+        "computed",
+        "domain",
+        "is_begun",
+        "is_cut",
+        "last_step",
+        "num_blocks",
+        "num_nulls",
+        "num_shared",
+        "owner",
+        "prompt_length",
+        "request",
+        "serial",
+        "text",
+        "told",
+    )  # one look into memory, where a dict of its own would be several
+
     def __init__(self, request: int, owner: Owner, computed: int, num_shared: int) -> None:
         self.request = request
         self.owner = owner

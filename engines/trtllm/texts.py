@@ -22,6 +22,8 @@ class FullBlock(NamedTuple):
 class Text:
     """Grows; holds no more tokens than a block."""
 
+    __slots__ = ("_tokens_per_block", "key", "length", "num_full", "tail")
+
     def __init__(self, domain: int, adapter: int, tokens_per_block: int) -> None:
         self.length = 0  # tokens
         self.num_full = 0  # blocks
