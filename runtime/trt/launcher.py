@@ -51,6 +51,9 @@ class Launcher:
                     await self._live()
         finally:
             beating.cancel()
+            if self._plan.guards:
+                with suppress(OSError):
+                    self._plan.guards.rmdir()
             self._show(TrtState.STOPPED, pid=0)
 
     def view(self) -> View:
