@@ -46,6 +46,8 @@ class DeviceTable:
         if pool.dim() != 4 or pool.shape[2] not in (1, 2):
             self.turn_off(f"the pool's shape is {tuple(pool.shape)}")
             return
+        if pool.is_cuda:
+            _kernel(pool.device)
         self._stride = pool.shape[1] * pool.shape[2]
         self._kv_step = pool.shape[2] - 1
 
@@ -129,7 +131,7 @@ class _Check:
             return
         if self._on_device is None:
             self._on_device = _moved(self.expected, table), _moved(self.counts, table)
-        first_faults = _kernel() if table.is_cuda else table_check.first_faults
+        first_faults = _kernel(table.device) if table.is_cuda else table_check.first_faults
         first = first_faults(table, *self._on_device, stride, kv_step)
         if not table.is_cuda:
             self._found.append((first, None))
@@ -156,11 +158,19 @@ def _moved(array: Any, table: Tensor) -> Tensor:
     return tensor.pin_memory().to(table.device, non_blocking=True) if table.is_cuda else tensor
 
 
-@functools.lru_cache(maxsize=1)
-def _kernel() -> Callable[..., Tensor]:
+@functools.cache
+def _kernel(device: torch.device) -> Callable[..., Tensor]:
+    """Tried, and so compiled, before it is needed; torch does it where that doesn't work.
+
+    Triton needs a compiler, which not every machine has.
+    """
     try:
         from engines.trtllm.table_check_triton import first_faults
-    except ImportError:
+
+        nothing = torch.zeros(1, 1, 2, 1, dtype=torch.int32, device=device)
+        first_faults(nothing, nothing[0, :, 0], nothing[0, 0, 0], 1, 0).tolist()
+    except Exception as error:  # noqa: BLE001 - whatever is missing, torch is there
+        log.warning("bulkhead guard: torch checks the device's table (%s)", type(error).__name__)
         return table_check.first_faults
     return first_faults
 

@@ -39,7 +39,11 @@ def first_faults(
     return first
 
 
-@triton.jit
+# Compiled once for whatever numbers: a new one in the middle of serving would hold all up.
+NUMBERS = ["pool_stride", "row_stride", "kv_stride", "column_stride", "num_pools", "num_columns"]
+
+
+@triton.jit(do_not_specialize=[*NUMBERS, "stride", "kv_step"])
 def _rows_kernel(  # noqa: PLR0913 - as its caller
     table,
     pool_stride,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from engines.trtllm import device_table, table_check
 from engines.trtllm.device_table import DeviceTable, table_in
 
 LAYERS = 3
@@ -100,6 +103,40 @@ def test_a_table_that_is_too_small_is_not_understood() -> None:
     device = watching()
     device.filled(table([4, 5], [6])[:, :, :, :1], [1, 2])
     assert "too small" in device.is_off
+
+
+def no_compiler(*_: object) -> Tensor:
+    raise RuntimeError("Failed to find C compiler")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [None, SimpleNamespace(first_faults=no_compiler)],
+    ids=["no triton", "no compiler"],
+)
+def test_where_the_kernel_does_not_run_torch_does_its_work(
+    module: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "engines.trtllm.table_check_triton", module)
+    device_table._kernel.cache_clear()
+    assert device_table._kernel(torch.device("cpu")) is table_check.first_faults
+    assert "torch checks the device's table" in caplog.text
+
+
+def test_where_it_runs_it_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[object, ...]] = []
+
+    def kernel(*step: Any) -> Tensor:
+        tried.append(step)
+        return table_check.first_faults(*step)
+
+    module = SimpleNamespace(first_faults=kernel)
+    monkeypatch.setitem(sys.modules, "engines.trtllm.table_check_triton", module)
+    device_table._kernel.cache_clear()
+    found = {device_table._kernel(torch.device("cpu")) for _ in range(2)}
+    device_table._kernel.cache_clear()
+    assert found == {kernel}
+    assert len(tried) == 1
 
 
 def metadata(**changes: object) -> SimpleNamespace:
