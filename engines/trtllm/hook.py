@@ -9,9 +9,9 @@ whatever goes wrong stops the request.
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Any, Protocol
 
-from tensorrt_llm.executor.postprocessor_hook import PostProcVerdict, emit, terminate
+from tensorrt_llm.executor.postprocessor_hook import emit, terminate
 
 from engines.trtllm.folder import guard_folder
 from engines.trtllm.gate import Gate
@@ -22,7 +22,7 @@ log = logging.getLogger("bulkhead.guard")
 
 
 class Piece(Protocol):
-    """What we read of TensorRT-LLM's `PostProcChunk`."""
+    """What we read of TensorRT-LLM's `PostProcessorHookChunk`."""
 
     request_id: int
     text_diff: str
@@ -39,7 +39,8 @@ class GuardHook:
         except Exception as error:  # noqa: BLE001 - without a gate nothing passes
             log.critical("bulkhead guard: no text will go out: %s", error)
 
-    def __call__(self, chunk: Piece) -> PostProcVerdict:
+    def __call__(self, chunk: Piece) -> Any:
+        """TensorRT-LLM's verdict: its class has had two names, so none is imported."""
         try:
             if self._lets_through(chunk):
                 return emit(chunk.text_diff)

@@ -46,8 +46,8 @@ INTERFACES = {
 DATA = {
     "SchedulerOutput": CONNECTORS,
     "RequestData": CONNECTORS,
-    "PostProcChunk": HOOK,
-    "PostProcVerdict": HOOK,
+    "PostProcessorHookChunk": HOOK,
+    "PostProcessorHookVerdict": HOOK,
 }
 FUNCTIONS = {"emit": HOOK, "terminate": HOOK}
 NAMES = {"LlmRequest": REQUEST}  # of which the guard reads attributes

@@ -49,7 +49,7 @@ READ_OF_DATA = {
     ),
 }
 READ_OF_REQUEST = ("request_id", "context_current_position", "get_tokens")
-READ_BY_HOOK = ("request_id", "is_final")
+READ_BY_HOOK = ("request_id", "text_diff", "token_ids_diff")
 
 
 def real() -> list[Path]:
@@ -118,8 +118,8 @@ def _objects(found: dict[str, Any]) -> Iterator[str]:
 def _hook(found: dict[str, Any]) -> Iterator[str]:
     if has(found["version"], "post_processor_hook"):
         for name in READ_BY_HOOK:
-            if name not in found["data"].get("PostProcChunk", ()):
-                yield f"PostProcChunk has no {name}"
+            if name not in found["data"].get("PostProcessorHookChunk", ()):
+                yield f"PostProcessorHookChunk has no {name}"
         for name in ("emit", "terminate"):
             if len(found["functions"].get(name, {}).get("parameters", ())) != 1:
                 yield f"the hook's {name} doesn't take one thing"

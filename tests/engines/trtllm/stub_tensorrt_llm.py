@@ -127,7 +127,7 @@ from typing import List, Optional
 
 
 @dataclass
-class PostProcChunk:
+class PostProcessorHookChunk:
     request_id: int
     output_index: int
     text_diff: str
@@ -139,18 +139,18 @@ class PostProcChunk:
 
 
 @dataclass
-class PostProcVerdict:
+class PostProcessorHookVerdict:
     action: str
     text: str = ""
     reason: Optional[str] = None
 
 
 def emit(text):
-    return PostProcVerdict(action="emit", text=text)
+    return PostProcessorHookVerdict(action="emit", text=text)
 
 
 def terminate(reason):
-    return PostProcVerdict(action="terminate", reason=reason)
+    return PostProcessorHookVerdict(action="terminate", reason=reason)
 """
 
 ATTENTION = """

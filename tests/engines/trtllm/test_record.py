@@ -147,7 +147,12 @@ def test_all_of_a_release_is_written_down(recordings: dict[str, dict[str, Any]])
     earlier, later = recordings["earlier"], recordings["later"]
     assert (earlier["version"], later["version"]) == tuple(VERSIONS.values())
     assert later["missing"] == {}
-    assert set(earlier["missing"]) == {"PostProcChunk", "PostProcVerdict", "emit", "terminate"}
+    assert set(earlier["missing"]) == {
+        "PostProcessorHookChunk",
+        "PostProcessorHookVerdict",
+        "emit",
+        "terminate",
+    }
     assert earlier["modules"] == {"connectors": record.CONNECTORS[1]}
     assert later["modules"] == {"connectors": record.CONNECTORS[0]}
     worker = later["interfaces"]["KvCacheConnectorWorker"]
@@ -191,7 +196,7 @@ SPOILT = {
     "a method has others": (("interfaces", "KvCacheConnectorWorker"), "save_kv_layer"),
     "a method is new": (("interfaces", "KvCacheConnectorScheduler"), "request_moved"),
     "requests lack": (("data", "RequestData"), "new_block_ids"),
-    "chunks lack": (("data", "PostProcChunk"), "request_id"),
+    "chunks lack": (("data", "PostProcessorHookChunk"), "request_id"),
     "attention has no": (("interfaces", "TrtllmAttentionMetadata"), "prepare"),
 }
 
