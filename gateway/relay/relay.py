@@ -150,7 +150,7 @@ class Relay:
 def _reader(errand: Errand) -> Read:
     deployment = errand.deployment
     if deployment.kind == trtllm.KIND:
-        shape = trtllm.Shape(errand.sent_as, errand.prompt_tokens)
+        shape = trtllm.Shape(errand.sent_as, errand.prompt_tokens, stops=errand.ask.stop)
         return trtllm.trt_reader(
             errand.answer_id, deployment.id, shape, is_salted=errand.tells_hits
         )
@@ -162,7 +162,8 @@ def _reader(errand: Errand) -> Read:
 def _whole_shape(errand: Errand) -> Reshape | None:
     if errand.deployment.kind != trtllm.KIND:
         return None
-    return trtllm.Shape(errand.sent_as, errand.prompt_tokens, is_whole=True)
+    stops = errand.ask.stop
+    return trtllm.Shape(errand.sent_as, errand.prompt_tokens, stops=stops, is_whole=True)
 
 
 def _has_data(frames: list[Frame]) -> bool:

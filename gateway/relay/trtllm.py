@@ -7,12 +7,14 @@ comes back becomes a completion again.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from engines.api import KvIntegrityAbort
 from gateway.errors import BadRequest, Refusal, UpstreamFailed
 from gateway.relay.sse import BadFrame, Frame, Read, foreign_reader
 from gateway.relay.upstream_errors import is_too_long, refusal_of
+from runtime.host.answer import StopScanner
 
 KIND = "trtllm"
 GIVEN_UP = ("cancelled", "timeout", "not_finished")  # reasons by which no answer ends
@@ -70,6 +72,8 @@ def trt_reader(answer_id: str, model: str, shape: Shape, *, is_salted: bool) -> 
     def read(event: bytes) -> Frame:
         nonlocal held, is_open
         frame = inner(event)
+        if shape.is_over and frame.usage is not None:
+            frame.done = True  # what follows is nobody's; leaving ends the engine's work
         if is_open or frame.error is not None:
             return frame
         held += frame.data
@@ -84,6 +88,8 @@ class Shape:
     """Makes OpenAI's shape of one answer: of its chunks, or of all of it (`is_whole`).
 
     `prompt_tokens` are those of a plain prompt that was sent as a chat: a completion is made of it.
+    It ends before the first of `stops`: the engine misses one that is spelt with other tokens than
+    it has by itself. `is_over` says that it has met one.
     Raises IntegrityAbort where its guard stopped the answer, and BadFrame where it is none.
     """
 
@@ -92,6 +98,7 @@ class Shape:
         sent_as: Literal["chat", "completion"],
         prompt_tokens: int | None = None,
         *,
+        stops: Sequence[str] = (),
         is_whole: bool = False,
     ) -> None:
         self._is_chat = sent_as == "chat"
@@ -103,6 +110,8 @@ class Shape:
         if self._shows_chat:
             self._object = "chat.completion" if is_whole else "chat.completion.chunk"
         self._created: Any = None
+        self._scanner = StopScanner(stops)
+        self.is_over = False
 
     def __call__(self, chunk: Any) -> dict[str, Any]:
         choices = chunk.get("choices") if isinstance(chunk, dict) else None
@@ -135,27 +144,37 @@ class Shape:
         reason = choice.get("finish_reason")
         if reason in GIVEN_UP or not (reason or not self._is_whole):
             raise BadFrame(f"the engine gave the answer up: {reason}")
+        if self.is_over:
+            return {}
         said = choice.get(self._inside) if self._is_chat else {"content": choice.get("text")}
         if not isinstance(said, dict):
             raise BadFrame(f"a {self._inside} of another shape")
-        shown = self._chat(said) if self._shows_chat else {"text": _text(said)}
+        text, reason = self._cut(_text(said, with_thoughts=not self._shows_chat), reason)
+        shown = self._chat(said, text) if self._shows_chat else {"text": text}
         if not self._shows_chat and not (shown["text"] or reason):
             return {}
         head = {"index": choice.get("index", 0)}
         return head | shown | {"logprobs": None, "finish_reason": reason}
 
-    def _chat(self, said: dict[str, Any]) -> dict[str, Any]:
+    def _cut(self, text: str, reason: str | None) -> tuple[str, str | None]:
+        """The text that may leave, and why the answer ends with it, if it does."""
+        text, self.is_over = self._scanner.push(text)
+        if self.is_over:
+            return text, "stop"
+        return text + self._scanner.flush() if reason else text, reason
+
+    def _chat(self, said: dict[str, Any], text: str) -> dict[str, Any]:
         kept = {name: said[name] for name in ("role", "reasoning_content") if said.get(name)}
         if self._is_whole:
-            kept |= {"content": said.get("content") or "", "refusal": None}
-        elif "content" in said:
-            kept["content"] = said["content"] or ""
+            kept |= {"content": text, "refusal": None}
+        elif text or "content" in said:
+            kept["content"] = text
         return {self._inside: kept}
 
 
-def _text(said: dict[str, Any]) -> str:
-    """All of it: a reasoning parser has cut thoughts out of it."""
+def _text(said: dict[str, Any], *, with_thoughts: bool) -> str:
+    """A plain prompt's is all of it: a reasoning parser has cut thoughts out."""
     thoughts, text = said.get("reasoning_content") or "", said.get("content") or ""
     if not (isinstance(thoughts, str) and isinstance(text, str)):
         raise BadFrame("a text of another type")
-    return thoughts + text
+    return thoughts + text if with_thoughts else text

@@ -69,7 +69,7 @@ CASES = {
     "refuses_all": Case({"refuses_all": {}}, FAILED, FAILED),
     "quotes": Case({"quotes": {}}, RIGHT, RIGHT),
 }
-ELSEWHERE = {"exits", "orphans", "no_salts"}  # below, and in test_trtllm_backend.py
+ELSEWHERE = {"exits", "orphans", "no_salts", "misses_stops"}  # in test_trtllm_*.py
 EACH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 BOTH = pytest.mark.parametrize("chat", [False, True], ids=["completion", "chat"])
 

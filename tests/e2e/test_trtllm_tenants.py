@@ -13,6 +13,7 @@ from tests.e2e.trtllm import MODEL, RELAY, TOKENS, Front, fronted
 from tests.stack import running
 from tests.trtllm.folder import ENDING
 from tests.trtllm.text import answer_of
+from tests.waiting import wait_for
 
 LONG = "A prompt of several blocks, the same for each who asks. " * 6
 EACH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -91,12 +92,23 @@ def test_ids_of_a_client_s_own_are_left_alone(front: Front) -> None:
 
 
 @EACH
-def test_a_text_ends_before_a_stop(front: Front, stream: bool) -> None:
-    whole = front.answer("stop", chat=False)
-    stop = whole[8:11]
-    said = front.ask("stop", chat=False, stream=stream, stop=stop)
-    assert (said.text, said.finish) == (whole[: whole.index(stop)], "stop")
-    assert front.row(said)["outcome"] == "completed"
+@BOTH
+@pytest.mark.parametrize("misses", [False, True], ids=["met", "missed"])
+def test_a_text_ends_before_a_stop(front: Front, misses: bool, chat: bool, stream: bool) -> None:
+    """Also where the engine misses it: a stream is ended there, and billed up to there."""
+    whole = front.answer("stop", 40, chat=chat)
+    stop = whole[18:24]
+    before = whole[: whole.index(stop)]
+    count = len(whole[: len(before + stop)].split(" "))  # a word is a token
+    if misses:
+        front.fake.fail("misses_stops")
+    said = front.ask("stop", chat=chat, stream=stream, stop=["~", stop], max_tokens=40)
+    assert (said.error, said.text, said.finish) == (None, before, "stop")
+    row = front.row(said)
+    told = (row["outcome"], row["output_tokens"], said.usage.completion_tokens)
+    expected = 40 if misses and not stream else count
+    assert told == ("completed", expected, expected)
+    wait_for(lambda: front.fake.told()["in_hand"] == 0)
 
 
 @EACH

@@ -136,6 +136,7 @@ class Executor:
             await asyncio.sleep(slow.seconds)
         await asyncio.sleep(PREFILL_S * (len(job.ids) - cached))
         self.cache.keep(job.ids, salt)
+        stops = () if "misses_stops" in job.faults else job.stop
         most = min(job.max_tokens, self._options.max_seq_len - len(job.ids))
         whole, said = answer_of(job.ids, most), ""
         ends = [at + len(word) for at, word in _words(whole)]
@@ -146,9 +147,9 @@ class Executor:
             if (fault := job.faults.get("aborts")) and length > fault.after:
                 yield Output("", length - 1, cached, "stop", ABORT)
                 return
-            text, stop = _stopped(whole[:end], job.stop)
+            text, stop = _stopped(whole[:end], stops)
             is_last = length == len(ends)
-            shown = text if stop or is_last else text[: len(text) - _held(text, job.stop)]
+            shown = text if stop or is_last else text[: len(text) - _held(text, stops)]
             finish = "stop" if stop else "length" if is_last else None
             yield Output(shown[len(said) :], length, cached, finish, stop)
             if finish:

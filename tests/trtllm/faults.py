@@ -26,6 +26,7 @@ FAULTS = {
     "other_prompt": "`prompt_token_ids` is taken and forgotten",
     "garbage": "a chunk that isn't JSON",
     "refuses_all": "400 for a fault in the body, quoting all of it",
+    "misses_stops": "a stop text is run past, since the answer spells it with other tokens",
     "quotes": "an answer has fields that are the server's own business",
 }
 

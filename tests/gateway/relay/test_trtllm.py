@@ -80,6 +80,37 @@ def test_a_plain_prompt_s_own_answer_keeps_openai_s_fields() -> None:
     assert shaped == {"index": 0, "text": "a", "logprobs": None, "finish_reason": None}
 
 
+def text_of(*frames: Frame) -> str:
+    return "".join(choice["delta"].get("content", "") for f in frames for choice in told(f))
+
+
+def test_a_stop_that_the_engine_misses_ends_the_answer() -> None:
+    read = plain(prompt_tokens=None, stops=["stop"])
+    frames = [read(chunk({"content": piece})) for piece in ("a st", "o", "p b")]
+    assert [text_of(frame) for frame in frames] == ["a ", "", ""]
+    assert told(frames[-1])[0]["finish_reason"] == "stop"
+    assert not frames[-1].done, "without a count, its total is waited for"
+    late = read(chunk({"content": "c"}, finish_reason="length"))
+    assert (late.data, late.finish_reason, late.done) == (b"", None, False)
+
+    read = plain(stops=["st"])
+    event = {"choices": [{"delta": {"content": "a stop"}}], "usage": USAGE}
+    frame = read(b"data: " + msgspec.json.encode(event))
+    assert (told(frame)[0]["text"], frame.done) == ("a ", True)
+    assert frame.usage
+    assert frame.usage.output_tokens == 2
+
+
+def test_what_was_held_for_a_stop_leaves_with_the_end() -> None:
+    read = plain(prompt_tokens=None, stops=["stop"])
+    frames = [read(chunk({"content": "a st"})), read(chunk({}, finish_reason="length"))]
+    assert text_of(*frames) == "a st"
+    shape = Shape("chat", stops=["stop"], is_whole=True)
+    choice = {"message": {"content": "a stop b"}, "finish_reason": "length"}
+    (found,) = shape({"choices": [choice]})["choices"]
+    assert (found["message"]["content"], found["finish_reason"]) == ("a ", "stop")
+
+
 def test_a_whole_answer_that_hasn_t_ended_is_none() -> None:
     message: dict[str, Any] = {"message": {"content": "a"}, "finish_reason": None}
     bodies: list[Any] = [None, [], {"choices": [message]}]
