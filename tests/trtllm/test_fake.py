@@ -85,9 +85,7 @@ def test_token_ids_stand_for_the_messages(fake: Served) -> None:
     assert chat["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"] == 3
 
 
-ELSEWHERE = set(
-    ["hangs", "exits", "slow_first", "orphans", "no_salts", "misses_stops"]
-)  # tried alone
+ELSEWHERE = {"hangs", "exits", "slow_first", "orphans", "no_salts", "misses_stops"}  # alone
 STREAMED = {"no_done", "garbage", "drops", "new_ids"}  # an unstreamed answer has no such fault
 
 
