@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
 from engines.trtllm import manifest
-from engines.trtllm.settings import TrtServers, TrtSettings
 from runtime import config_file
-from runtime.config.models import FOREIGN_KEYS, ModelSettings
+from runtime.config.models import FOREIGN_KEYS
 from runtime.config_file import Given, parse
-from tests.runtime.test_any_value import VALUES
 
 MODEL = '[[models]]\nid = "m"\nengine = "tensorrt-llm"\n'
 GUARD = 'guard_url = "http://gpu-1:9000"\n'
@@ -351,41 +348,6 @@ def test_an_environment_has_its_own() -> None:
 def test_a_fault_in_one_key_hides_no_other_and_invents_none() -> None:
     found = faults(GUARD + 'kv_dtype = 8\nhost_cache_bytes = 1\nversion = 2\nguard = "yes"\n')
     assert set(found) == {"trt.kv_dtype", "trt.version", "trt.guard"}
-
-
-@pytest.mark.parametrize("key", get_type_hints(TrtSettings))
-def test_no_value_of_any_key_breaks_the_check(key: str, tmp_path: Path) -> None:
-    for value in VALUES:
-        for more in ("", "guard = false\n", 'python = "x"\n'):
-            if more.startswith(key):
-                continue
-            text = f"{MODEL}[models.trt]\n{more}{key} = {value}\n"
-            config_file.parse(text, "", folder=tmp_path)
-
-
-@pytest.mark.parametrize("key", get_type_hints(TrtServers))
-def test_no_value_of_a_phase_s_keys_breaks_the_check(key: str, tmp_path: Path) -> None:
-    for value in VALUES:
-        phase = f"{key} = {value}" + ("" if key == "urls" else ', urls = ["a:1"]')
-        text = (
-            f"{MODEL}[models.trt]\ncontext = {{ {phase} }}\ngeneration = {{ urls = [{value}] }}\n"
-        )
-        config_file.parse(text, "", folder=tmp_path)
-
-
-@pytest.mark.parametrize("key", get_type_hints(ModelSettings))
-def test_no_value_of_the_model_s_keys_breaks_the_check(key: str, tmp_path: Path) -> None:
-    for value in VALUES:
-        text = f"[[models]]\n{key} = {value}\n"
-        text += "" if key == "id" else 'id = "m"\n'
-        text += "" if key == "engine" else 'engine = "tensorrt-llm"\n'
-        config_file.parse(text, "", folder=tmp_path)
-
-
-@pytest.mark.parametrize("path", ["a" * 5000, "\\u0000", "/proc/1/root/x", "/dev/null"])
-def test_a_path_that_no_file_can_have_breaks_nothing(path: str, tmp_path: Path) -> None:
-    text = f'{MODEL}path = "{path}"\n[models.trt]\n{GUARD}'
-    config_file.parse(text, "", folder=tmp_path)
 
 
 def test_a_checkpoint_elsewhere_is_told_of_but_no_fault(tmp_path: Path) -> None:
