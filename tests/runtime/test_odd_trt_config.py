@@ -1,4 +1,4 @@
-"""Any value of any key of a model that TensorRT-LLM serves: refused or taken, and nothing breaks."""
+"""Any value of any key of a model that TensorRT-LLM serves: taken or not, nothing breaks."""
 
 from __future__ import annotations
 
