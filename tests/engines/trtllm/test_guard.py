@@ -184,7 +184,7 @@ def test_no_callback_raises_whatever_it_is_handed(played: Played) -> None:
     assert played("garbage")["poisoned"]
 
 
-@pytest.mark.parametrize("scene", ["broken", "full", "many"])
+@pytest.mark.parametrize("scene", ["broken", "broken_worker", "full", "many"])
 def test_what_the_guard_cannot_do_stops_everybody_and_raises_nothing(
     played: Played, scene: str
 ) -> None:

@@ -48,6 +48,15 @@ def scene_broken() -> Any:
     return result(one, other)
 
 
+def scene_broken_worker() -> Any:
+    """The same of the worker's half alone."""
+    executor, one, other = begun()
+    executor.worker.bind_connector_meta(3)
+    assert executor.worker.start_load_kv(None) is None
+    executor.iterate([one, other])
+    return result(one, other)
+
+
 def scene_garbage() -> Any:
     """Every callback, with whatever there is: each returns what an observer returns."""
     executor, one, other = begun()
