@@ -5,71 +5,33 @@ The only module that reads the environment. Each part of the product is handed i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from importlib import resources
 from pathlib import Path
 
 import msgspec
 
 from runtime import config_file
 from runtime.config import dev_vars, environments, overrides
-from runtime.config.fault_tree import draw
-from runtime.config.place import Caller, Place, find_config, project_folder, shown
+from runtime.config.place import Caller, Place, find_config, project_folder
 from runtime.config.report import Report
 from runtime.config.secret_values import KnownSecret, known, resolve, sources
-from runtime.config.sections import FileSettings
 from runtime.config.vault import Vault
 from runtime.config_file import Given, Parsed
+from runtime.configured import (
+    ConfigError,
+    Settings,
+    built_in,
+    check_environment,
+    parse,
+    read,
+    text_of,
+)
 from runtime.deployments import Origin
 
-
-class Settings(Place, frozen=True, kw_only=True):
-    """Everything a process of ours is told: the place, the file, secrets by name."""
-
-    file: FileSettings
-    variables: tuple[str, ...] = ()  # "NAME:value", as the command line gave them
-    text: str = ""  # of the file, which may be another by now
-    dev: bool = False
-    secrets: Mapping[str, str] = {}
-    local_tls: str = ""  # of `dev --https`: the folder of its certificate, instead of the file's
-
-    @property
-    def folder(self) -> Path:
-        """Where relative paths in the file start: the folder it lies in."""
-        return Path(self.config_path).parent if self.config_path else Path.cwd()
-
-    @property
-    def origin(self) -> Origin:
-        """How the text is to be read again."""
-        return Origin(config_path=self.config_path, env=self.env, variables=self.variables)
-
-    @property
-    def config_hash(self) -> str:
-        """Tells what the file came to, variables and environment included, from anything else."""
-        return hashlib.sha256(msgspec.json.encode(self.file)).hexdigest()[:16]
-
-    __repr__ = Place.__repr__
-
-
-class ConfigError(Exception):
-    """The configuration can't be used. The message lists every fault with its path."""
-
-    def __init__(self, source: str, report: Report) -> None:
-        super().__init__(draw(source, report))
-        self.source = source
-        self.report = report
-
-
-def parse(text: bytes | str, source: str, env: str = "") -> tuple[FileSettings, Report]:
-    """A text alone, without the secrets it names. Raises ConfigError with all its faults."""
-    parsed = config_file.parse(text, env)
-    if parsed.file is None:
-        raise ConfigError(source, parsed.report)
-    return parsed.file, parsed.report
+__all__ = ["ConfigError", "Settings", "parse", "text_of"]
 
 
 def locate(
@@ -88,7 +50,7 @@ def locate(
     here = cwd or Path.cwd()
     path = config or _path_from(environ, "BULKHEAD_CONFIG") or find_config(here)
     chosen = environ.get("BULKHEAD_ENV", "") if env is None else env
-    _check_environment(_read(path) if path else _built_in(), chosen, path)
+    check_environment(read(path) if path else built_in(), chosen, path)
     home = project_folder(path) if path else here
     folder = f".bulkhead-{chosen}" if chosen else ".bulkhead"
     state = state_dir or _path_from(environ, "BULKHEAD_STATE") or home / folder
@@ -101,7 +63,7 @@ def environment_names(
     """The environments that the config file has, whatever is wrong with it. Raises ConfigError."""
     environ = os.environ if environ is None else environ
     path = config or _path_from(environ, "BULKHEAD_CONFIG") or find_config(Path.cwd())
-    data = config_file.toml(_read(path) if path else _built_in(), Report())
+    data = config_file.toml(read(path) if path else built_in(), Report())
     return environments.names(data or {})
 
 
@@ -323,11 +285,6 @@ def parent_said() -> tuple[Path, bool]:
     return Path(os.environ["BULKHEAD_STATE"]), os.environ.get("BULKHEAD_DEV") == "1"
 
 
-def text_of(place: Place) -> bytes | str:
-    """The config file's text, as it is now. Raises ConfigError if there is no such file."""
-    return _read(Path(place.config_path)) if place.config_path else _built_in()
-
-
 def _path_from(env: Mapping[str, str], name: str) -> Path | None:
     return Path(env[name]) if env.get(name) else None
 
@@ -337,28 +294,6 @@ def _variables_from(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(env.get("BULKHEAD_VARS") or "[]"))
 
 
-def _read(path: Path) -> bytes:
-    if not path.is_file():
-        report = Report()
-        report.error("", "no such file")
-        raise ConfigError(shown(str(path)), report)
-    return path.read_bytes()
-
-
-def _built_in() -> str:
-    return (resources.files("config") / "bulkhead.toml").read_text("utf-8")
-
-
 def _pair(variable: str) -> tuple[str, str]:
     name, _, value = variable.partition(":")
     return name, value
-
-
-def _check_environment(text: bytes | str, chosen: str, path: Path | None) -> None:
-    """An environment that isn't there would get a state folder of its own."""
-    report = Report()
-    data = config_file.toml(text, Report())
-    if data is not None or not (chosen == "" or environments.is_name(chosen)):
-        environments.check_choice(data or {}, chosen, report)
-    if report.errors:
-        raise ConfigError(shown(str(path or "")), report)
