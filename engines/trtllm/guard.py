@@ -174,6 +174,8 @@ class GuardWorker(KvCacheConnectorWorker):
     @_answers(None)
     def wait_for_save(self, stream: Any) -> None:
         """Behind a pass: what its table's check found, before any of its tokens goes out."""
+        if _Here.watch is not None:
+            _Here.watch.passed()
         before = self._table.num_checked
         faults = self._table.faults()
         checked = self._table.num_checked - before

@@ -41,12 +41,16 @@ class Prefixes:
         own = ~strange[:said] & (hits[:said] != NULL)
         self._check_content(row, hits[:said], own, full[:said])
 
-    def check_part(self, row: Row, parent: int, tokens: Sequence[int]) -> None:
+    def check_part(self, row: Row, block: int, parent: int, tokens: Sequence[int]) -> None:
         """Tokens that were found in the first block that it writes itself."""
+        blocks = self._blocks
+        was_spoiled = bool(blocks.has(np.array([block]))[0]) and (
+            blocks.domains[block] == SPOILED and blocks.parents[block] == parent
+        )
         if not self.knows_texts:
             self._teller.counters.unproven += 1
-        elif not len(self._holders(row, parent, tokens)):
-            self._teller.tell(row, kinds.UNPROVEN)
+        elif was_spoiled or not len(self._holders(row, parent, tokens)):
+            self._teller.tell(row, kinds.UNPROVEN, block)
 
     def check_computed(self, row: Row) -> None:
         """Once its first step is told: each hit is computed, or will be in that step."""

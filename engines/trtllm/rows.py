@@ -59,6 +59,7 @@ class Row:
         "serial",
         "text",
         "told",
+        "was_computed",
     )  # one look into memory, where a dict of its own would be several
 
     def __init__(self, request: int, owner: Owner, computed: int, num_shared: int) -> None:
@@ -67,6 +68,7 @@ class Row:
         self.domain = owner.domain  # of what it writes
         self.serial = next(_SERIALS)
         self.computed = computed  # tokens, once the last step that it was in has run
+        self.was_computed = computed  # before that step
         self.num_shared = num_shared  # blocks at the front, hits, only to be read
         self.num_blocks = 0
         self.num_nulls = 0  # of them
@@ -104,6 +106,15 @@ class Row:
         """These pages of it are gone: a window has moved past them."""
         self._cells[:, indexes] = NULL
         self.num_nulls += len(indexes)
+
+    def break_off(self, blocks: Blocks, tokens_per_block: int) -> None:
+        """Its last step came to nothing: what that would have filled, of a prompt, is nobody's."""
+        self.computed = self.was_computed
+        own, size = self.own(blocks), tokens_per_block
+        is_prompt = self.computed < self.prompt_length
+        empty = blocks.indexes[own] * size + (size - 1 if is_prompt else 0) >= self.computed
+        blocks.domains[own[empty]] = SPOILED
+        self.write_down_tail(blocks)  # whoever takes such a block over is known by what precedes it
 
     def condemn(self, blocks: Blocks) -> None:
         """It may have read what isn't its own: what it wrote, and will write, is nobody's."""

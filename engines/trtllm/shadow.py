@@ -97,7 +97,8 @@ class Shadow:
         elif computed_tokens % size:
             start = computed_tokens // size * size
             parent = keys[start // size] if len(tokens) else NOT_KNOWN
-            self._prefixes.check_part(row, parent, tokens[start:computed_tokens])
+            block = blocks[row.num_shared] if len(blocks) > row.num_shared else NULL
+            self._prefixes.check_part(row, block, parent, tokens[start:computed_tokens])
         hits = self._found(row, blocks[: row.num_shared])
         self._prefixes.check_hits(row, hits, full)
         row.append(hits, self._blocks.tags[hits])
@@ -120,6 +121,15 @@ class Shadow:
         self._check_tags(rows)
         self._roll.let_leave(self.counters.steps)
         return self._teller.take()
+
+    def failed(self) -> None:
+        """The last step's pass broke off: what it would have computed isn't there.
+
+        To be told before anything else is: TensorRT-LLM lets such blocks be found all the same.
+        """
+        for row in self._roll.rows():
+            if row.is_begun and row.last_step == self.counters.steps:
+                row.break_off(self._blocks, self._tokens_per_block)
 
     def finished(self, request: int, blocks: Sequence[int] | None = None) -> list[Violation]:
         """A request has ended; `blocks` is its list as it was then, if told."""
@@ -212,6 +222,7 @@ class Shadow:
             self._blocks.spoil(row.blocks[first : row.num_shared])
         if row.num_nulls and (row.blocks[first : -(-end // size)] == NULL).any():
             self._teller.tell(row, kinds.UNBACKED)
+        row.was_computed = row.computed
         row.computed = max(row.computed, end)
 
     def _stranger(self, request: int) -> Row:

@@ -45,6 +45,7 @@ class Watch:
         self._state = StateFile.create(folder)
         self._stops = Stops.create(folder, self._state.boot)
         self._clients: dict[int, int | None] = {}
+        self._is_passing = self._tells_passes = False
         self.num_violations = 0
         self._num_checked_on_device = 0
 
@@ -58,6 +59,7 @@ class Watch:
 
     def allocated(self, request: Request) -> None:
         """Blocks were given to a request that begins, or begins anew."""
+        self._check_passed()
         self._clients.pop(request.id, None)
         self._clients[request.id] = request.client
         if len(self._clients) > MAX_CLIENTS:
@@ -77,7 +79,9 @@ class Watch:
 
     def step(self, scheduled: Iterable[Scheduled]) -> None:
         """All that runs in the coming pass."""
+        self._check_passed()
         self._tell(self._shadow.step(scheduled))
+        self._is_passing = True
         self._tell_state()
 
     def finished(self, request: int, blocks: Sequence[int] | None = None) -> None:
@@ -86,6 +90,17 @@ class Watch:
         Its name is kept: it may be found at fault yet, and who has no name stops everybody.
         """
         self._tell(self._shadow.finished(request, blocks))
+
+    def passed(self) -> None:
+        """The pass ran to its end: TensorRT-LLM calls `wait_for_save` behind each that does."""
+        self._is_passing, self._tells_passes = False, True
+
+    def _check_passed(self) -> None:
+        """A pass that broke off fails its requests, and leaves their blocks to be found."""
+        if self._is_passing and self._tells_passes:
+            log.warning("bulkhead guard: a pass broke off: what it computed isn't taken for there")
+            self._shadow.failed()
+        self._is_passing = False
 
     def found_on_device(self, faults: Iterable[tuple[int, int]], num_checked: int) -> None:
         """Requests whose table in the device's memory doesn't name the block that it should."""

@@ -100,6 +100,10 @@ class Executor:
         self._admit()
         batch = self._prepared(self._scheduled())
         self._tell(self.shadow.step([self._item(*pair) for pair in batch]))
+        begins = [request for request, num in batch if request.is_prefilling and num > 8]
+        if begins and self.flaws & {"a pass breaks off", "a pass breaks off untold"}:
+            self._break_off(begins)
+            return self.told[before:]
         heard, self._unheard = self._unheard, self._run(batch)
         if not self.setup.overlaps:
             heard, self._unheard = self._unheard, []
@@ -209,6 +213,18 @@ class Executor:
             self.harmed += [request] * is_foreign
             self.confused += [request] * is_wrong
         return [(one, one.run) for one, num in batch if self._is_answered(one, num)]
+
+    def _break_off(self, begun: list[Request]) -> None:
+        """All fail, and their blocks can be found as if computed. Clients ask again."""
+        if "a pass breaks off" in self.flaws:
+            self.shadow.failed()
+        self.flaws -= {"a pass breaks off", "a pass breaks off untold"}
+        self.harmed, self.confused = [], []
+        for request in [request for request in self.running if request.has_blocks]:
+            request.position = max(request.position, request.known - 1)
+            self._leave(request)
+        for request in begun:
+            self.submit(-request.id - 1, request.salt, request.prompt, 4)
 
     def _written(self, request: Request, num: int) -> list[int]:
         """The table that its pass reads, once it has written its tokens."""

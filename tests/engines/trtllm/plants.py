@@ -130,10 +130,12 @@ CAUGHT = {
     "stores what isn't computed": Planted(
         _flaw("stores what isn't computed"), Setup(chunk=4, num_blocks=40)
     ),
+    "a pass breaks off": Planted(_flaw("a pass breaks off")),
     "copies from another salt": Planted(_flaw("copies from another salt"), Setup(partial=True)),
     "counts more than it found": Planted(_flaw("counts more than it found")),
 }
 UNSEEN = {
+    "a pass breaks off untold": Planted(_flaw("a pass breaks off untold")),
     "a foreign block in place": Planted(_meddles("listed", _foreign_anywhere)),
     "a foreign block in the table on the device": Planted(
         _meddles("table", _foreign_anywhere), Setup(tables=True)

@@ -137,9 +137,14 @@ def forgets_how_much_was_computed(patch: Patch) -> None:
     patch.setattr(Roll, "_computed", computed)
 
 
+def takes_a_pass_that_broke_off_for_done(patch: Patch) -> None:
+    """What was to be computed is."""
+    patch.setattr(Shadow, "failed", lambda shadow: None)
+
+
 def asks_for_no_proof(patch: Patch) -> None:
     """A hit within a block is its salt's own."""
-    patch.setattr(Prefixes, "check_part", lambda prefixes, row, parent, tokens: None)
+    patch.setattr(Prefixes, "check_part", lambda prefixes, row, block, parent, tokens: None)
 
 
 def takes_any_salts_word_for_proof(patch: Patch) -> None:

@@ -198,6 +198,29 @@ def test_a_hit_on_what_was_never_computed_to_its_end_is_told(shadow: Shadow) -> 
     assert kinds_of(begins(shadow, 2, "a", [3, 1, 6], computed=8)) == {(2, kinds.UNWRITTEN)}
 
 
+def test_a_hit_on_what_a_pass_that_broke_off_computed_is_told(shadow: Shadow) -> None:
+    """TensorRT-LLM fails all its requests, and stores their blocks as if they were computed."""
+    begins(shadow, 1, "a", [3, 1, 2], prompt=PROMPT[:5])
+    shadow.allocated(2, "a", [3, 4, 5], 4, PROMPT)
+    shadow.step([first(2, [3, 4, 5], 4)])
+    shadow.failed()
+    assert begins(shadow, 3, "a", [3, 6, 7], computed=4) == []
+    assert kinds_of(begins(shadow, 4, "a", [3, 4, 8], computed=8)) == {
+        (4, kinds.SPOILED),
+        (4, kinds.UNWRITTEN),
+    }
+
+
+def test_a_hit_within_a_block_that_a_pass_broke_off_in_is_told(shadow: Shadow) -> None:
+    """Though another block of the salt says the same: it may be taken over as it is."""
+    begins(shadow, 1, "a", [3, 1, 2])
+    shadow.allocated(2, "a", [3, 1, 4], 8, PROMPT)
+    shadow.step([first(2, [3, 1, 4], 8)])
+    shadow.failed()
+    assert begins(shadow, 3, "a", [3, 1, 5], 9) == []
+    assert kinds_of(begins(shadow, 4, "a", [3, 1, 4], 9)) == {(4, kinds.UNPROVEN)}
+
+
 def test_a_hit_within_a_block_is_right_if_its_salt_has_said_so(shadow: Shadow) -> None:
     """Taken over as it is, or copied: the block's own past says nothing."""
     begins(shadow, 1, "a", [3, 1, 2])

@@ -33,6 +33,10 @@ GATE: list[tuple[m.Mutant, Killer]] = [
         m.forgets_how_much_was_computed,
         t.test_a_hit_on_what_was_never_computed_to_its_end_is_told,
     ),
+    (
+        m.takes_a_pass_that_broke_off_for_done,
+        t.test_a_hit_on_what_a_pass_that_broke_off_computed_is_told,
+    ),
     (m.asks_for_no_proof, t.test_a_hit_within_a_block_on_what_its_salt_never_said_is_told),
     (
         m.takes_any_salts_word_for_proof,
