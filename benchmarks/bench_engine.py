@@ -35,7 +35,7 @@ from benchmarks.read_speed import ReadSpeed, bytes_per_s, step_bytes
 from benchmarks.served_quality import perplexities
 
 THREADS = 2
-SHORT = (Cell(1, 4), Cell(8, 24), Cell(32, 64))
+SHORT = (Cell(1, 8), Cell(8, 24), Cell(32, 64))
 PREFILL = Cell(1, 3, prompt_tokens=512, max_tokens=1)
 LONG = (Cell(1, 1, 1024), Cell(8, 8, 1024), Cell(1, 1, 4096), Cell(1, 1, 8000))
 FEWER = 2  # the slow arms send one request where the others send so many
