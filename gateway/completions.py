@@ -107,7 +107,7 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
             for frame in batch:
                 meter.see(frame)
                 ready += frame.data
-                tail = frame.tail or tail
+                tail = b"" if frame.begins_anew else frame.tail or tail
             if ready:
                 if not call.status:
                     call.extra |= entry.notices  # it may have fallen back meanwhile

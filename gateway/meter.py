@@ -29,6 +29,9 @@ class Meter:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began_at = clock.now_us()
+        self._begin()
+
+    def _begin(self) -> None:
         self._prompt: int | None = None
         self._cached = 0
         self._seen = 0
@@ -41,6 +44,8 @@ class Meter:
 
     def see(self, frame: Frame) -> None:
         """Count a frame on its way to the client."""
+        if frame.begins_anew:
+            self._begin()
         if frame.counts is not None:
             self._is_exact = True
             self._prompt = frame.counts.prompt if self._prompt is None else self._prompt

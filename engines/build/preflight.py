@@ -51,6 +51,10 @@ def _faults(folder: Path, is_quick: bool) -> Iterator[Fault]:
     config = read_json(folder / "config.json")
     shape = shape_of(folder, quantised=True)
     entries = entries_of(folder)
+    if shape.num_layers > len(entries):
+        reason = f"num_hidden_layers is {shape.num_layers}, and there are {len(entries)} tensors"
+        yield Fault("config.json", reason)
+        return
     told = _quantization(folder)
     yield from rope_faults(config, shape)
     yield from agreement_faults(config, told)

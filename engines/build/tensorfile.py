@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,10 @@ def entries_of(folder: Path) -> dict[str, Entry]:
 
 
 def _entries(path: Path) -> dict[str, Entry]:
-    length = path.stat().st_size
+    told = path.stat()
+    if not stat.S_ISREG(told.st_mode):  # a pipe would be waited for, for ever
+        raise ValueError("it is no regular file")
+    length = told.st_size
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if length < 8 or size > min(LONGEST_HEADER, length - 8):

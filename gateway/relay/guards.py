@@ -166,7 +166,7 @@ class Follower:
         found = meaning(line)
         if isinstance(found, Counters):
             was_poisoned = self._trust.last is not None and self._trust.last.poisoned
-            self._trust.counted(found, self._place.heard_at, asyncio.get_running_loop().time())
+            self._trust.counted(found, self._place.asked_at, asyncio.get_running_loop().time())
             if found.poisoned and not was_poisoned:
                 log.error("guard_poisoned", model=self._model, url=self._place.base_url)
             self._judge()

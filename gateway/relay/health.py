@@ -89,6 +89,7 @@ class Health:
     async def _probe(self, deployment: Deployment, place: Place) -> None:
         model, url, troubles = deployment.id, place.base_url, self._attached.troubles
         clock = asyncio.get_running_loop().time
+        asked_at = clock()
         try:
             await self._ask(deployment, place)
         except Unreached as fault:
@@ -103,6 +104,7 @@ class Health:
         else:
             troubles.answered(url)
             place.heard_at, is_answered = clock(), True
+            place.asked_at = max(place.asked_at, asked_at)
         finally:
             self._running.discard(place)
         (self._failing.discard if is_answered else self._failing.add)(place)

@@ -32,6 +32,7 @@ class Place:
     """
 
     __slots__ = (
+        "asked_at",
         "base_url",
         "breaker",
         "guard",
@@ -65,6 +66,7 @@ class Place:
         self.server = server
         self.breaker = Breaker()
         self.heard_at = 0.0  # the loop's time: when the last bytes came
+        self.asked_at = 0.0  # when the last request was sent that it has begun to answer
         self.guard: Trust | None = None  # where the server has one that is heard
 
     @property

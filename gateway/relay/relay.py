@@ -79,6 +79,7 @@ class Relay:
                 return
             except Refusal as fault:
                 if not is_shown and self._again_cold(errand, fault):
+                    yield [Frame(begins_anew=True)]
                     continue
                 if has_begun or not await _falls_back(errand, fault, moving):
                     raise

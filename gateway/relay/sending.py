@@ -7,6 +7,7 @@ one has room at once: what waits would be late, and an outage must not be multip
 
 from __future__ import annotations
 
+import asyncio
 from enum import Enum, auto
 
 import msgspec
@@ -136,7 +137,7 @@ class Sender:
         self, exchange: Exchange, errand: Errand, place: Place, flight: Flight | None
     ) -> Answer:
         """The answer of this place. Raises Failed if another may be asked, or Refusal."""
-        settings = self._settings
+        settings, sent_at = self._settings, asyncio.get_running_loop().time()
         try:
             async with Deadline(settings.first_byte_s, flight):
                 reply = await exchange.begin()
@@ -165,6 +166,7 @@ class Sender:
             errand.is_cold = True  # once more, with a salt under which nothing is cached
             raise Failed(How.STOPPED, fault) from None
         self._reached(errand, place)
+        place.asked_at = max(place.asked_at, sent_at)
         return Answer(place, first, reply, settings.idle_s, flight)
 
     async def _refused(self, errand: Errand, place: Place, reply: Reply) -> None:

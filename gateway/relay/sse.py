@@ -29,7 +29,8 @@ class Frame:
     """One event. `data` is for the client now; `tail` only once the usage in it is settled.
 
     `counts` is what our hosts count along; `usage`, `finish_reason` and `error` are set on the
-    frames that carry them; `has_content` says that another server's frame holds text.
+    frames that carry them; `has_content` says that another server's frame holds text. After one
+    that `begins_anew`, nothing counts that was told before it.
     """
 
     data: bytes = b""
@@ -40,6 +41,7 @@ class Frame:
     error: tuple[str, str] | None = None  # (code, message)
     has_content: bool = False
     done: bool = False
+    begins_anew: bool = False
 
 
 Read = Callable[[bytes], Frame]

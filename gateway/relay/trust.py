@@ -20,7 +20,7 @@ from gateway.relay.upstream_errors import refusal_of
 
 SILENT_S = 5.0  # without a line
 JUDGED_S = 0.9  # at least, between two looks at the steps
-STRIKES = 3  # looks with an answer's bytes and no step, one after another
+STRIKES = 3  # requests that were answered, and no step since they were sent
 
 
 class BadLine(Exception):
@@ -35,6 +35,7 @@ class Counters(Struct, frozen=True):
     checked: int  # blocks
     violations: int
     poisoned: bool  # it has failed: whatever runs there may be a violation
+    leaving: bool = False  # its launcher ends it once what runs there has ended
 
 
 Violation = Mapping[str, Any]
@@ -117,7 +118,8 @@ class Trust:
         self.trouble = ""  # why it can't be heard
         self.has_ended = False  # its launcher said so: it is sent nothing from then on
         self._heard_at = now
-        self._judged_at, self._judged_steps, self._strikes = now, 0, 0
+        self._steps, self._strikes = 0, 0
+        self._judged_at = self._flat_since = now
         self.fault = ""
         self.judge(now)
 
@@ -132,16 +134,20 @@ class Trust:
         """Of the server's life that was told of last."""
         return self.last.boot if self.last else ""
 
-    def counted(self, counters: Counters, answered_at: float, now: float) -> None:
-        """A line of counters. `answered_at`: when the last bytes of an answer came from there."""
+    def counted(self, counters: Counters, asked_at: float, now: float) -> None:
+        """A line of counters. `asked_at`: when the last request was sent that has an answer.
+
+        Not when its bytes came: what a client reads slowly was computed long before.
+        """
         if counters.boot != self.boot:
             self.seq = 0
-            self._judged_at, self._judged_steps, self._strikes = now, counters.steps, 0
-        elif counters.steps != self._judged_steps:
-            self._judged_at, self._judged_steps, self._strikes = now, counters.steps, 0
+            self._steps_are(counters.steps, now)
+        elif counters.steps != self._steps:
+            self._steps_are(counters.steps, now)
         elif now - self._judged_at >= JUDGED_S:
-            self._strikes += answered_at > self._judged_at
             self._judged_at = now
+            if asked_at > self._flat_since:
+                self._strikes, self._flat_since = self._strikes + 1, asked_at
         self.last, self._heard_at, self.trouble, self.has_ended = counters, now, "", False
         if counters.poisoned:
             self._stop(self.flights)
@@ -159,13 +165,17 @@ class Trust:
         self.fault = self._reason(now)
         return self.fault
 
+    def _steps_are(self, steps: int, now: float) -> None:
+        self._steps, self._strikes = steps, 0
+        self._judged_at = self._flat_since = now
+
     def _reason(self, now: float) -> str:
         last, why = self.last, f": {self.trouble}" if self.trouble else ""
         if last is None:
             return f"its guard has yet to be heard{why}"
         if last.poisoned:
             return "its guard has failed: the server has to be started anew"
-        if self.has_ended:
+        if self.has_ended or last.leaving:
             return "its launcher ends it, or has another one begin"
         if now - self._heard_at > SILENT_S:
             return f"nothing was heard of its guard for {SILENT_S:g} s{why}"

@@ -23,6 +23,7 @@ class Feed:
         self.state: State | None = state
         self.boot = state.boot
         self.violations: list[dict[str, Any]] = []  # as the journal has them; it has a bound
+        self.is_leaving = False  # no more requests may come; what runs is watched still
         self.is_over = False
         self._folder = folder
         self._journal = Journal.follow(folder)
@@ -36,6 +37,11 @@ class Feed:
         if new or _worth_telling(last) != _worth_telling(self.state):
             self._wake()
         return new
+
+    def leave(self) -> None:
+        """Its server is to end once its answers have."""
+        self.is_leaving = True
+        self._wake()
 
     def end(self) -> None:
         """Its server ends: what there is left to tell is told, and nothing after it."""

@@ -112,7 +112,11 @@ class Life:
             self.feed = Feed(self._guards, guard)
         log.info("trt_ready", model=self._plan.model, pid=child.pid, s=round(ready_at - began, 2))
         self._show(TrtState.READY, token_at=time.time())
-        end = await self._serve(child)
+        try:
+            end = await self._serve(child)
+        finally:
+            if self.feed:
+                self.feed.end()
         return Ended(end.reason, time.monotonic() - ready_at, end.drains)
 
     async def _first_token(self, child: Child) -> State | None:
@@ -178,16 +182,17 @@ class Life:
         finally:
             for task in tasks:
                 task.cancel()
-            if self.feed:
-                self.feed.end()  # nobody may be sent here any more
         if end.drains:
             self._show(TrtState.DRAINING, reason=end.reason)
             await self._drain(child)
         return end
 
     async def _drain(self, child: Child) -> None:
-        """Let what runs end, for as long as that may take."""
+        """Let what runs end, for as long as that may take. It is watched to the last."""
+        if self.feed:
+            self.feed.leave()  # nobody may be sent here any more
         child.end()
+        telling = asyncio.ensure_future(self._tell())
         ended = asyncio.ensure_future(child.ended())
         hurry = asyncio.ensure_future(self._stop.at_once.wait())
         await asyncio.wait(
@@ -195,20 +200,29 @@ class Life:
         )
         how = ended.result() if ended.done() else "was killed: its time was over"
         log.info("trt_drained", model=self._plan.model, pid=child.pid, end=how)
-        for task in (ended, hurry):
+        for task in (telling, ended, hurry):
             task.cancel()
 
     async def _look(self) -> End:
         """At the guard; returns once that must be the end."""
         assert self._watch
         while self.feed:
-            for violation in self.feed.look():
-                log.error("guard_violation", model=self._plan.model, violation=violation)
+            self._news(self.feed)
             if end := self._watch.looked(self.feed.state):
                 return end
             await asyncio.sleep(LOOK_S)
         await asyncio.Event().wait()
         raise AssertionError
+
+    async def _tell(self) -> None:
+        """What the guard sees while answers end, for as long as that takes."""
+        while self.feed:
+            self._news(self.feed)
+            await asyncio.sleep(LOOK_S)
+
+    def _news(self, feed: Feed) -> None:
+        for violation in feed.look():
+            log.error("guard_violation", model=self._plan.model, violation=violation)
 
     async def _ask(self) -> End:
         """For a token, now and then; returns once what comes of it must be the end."""

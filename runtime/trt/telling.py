@@ -19,7 +19,6 @@ from msgspec import json, structs
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from engines.trtllm.state import State
 from runtime.asgi import while_connected
 from runtime.host.process import HostServer
 from runtime.tls.listener import bind, listen
@@ -101,7 +100,7 @@ async def _tell(feed: Feed, position: int, send: Send) -> None:
             body, position = _new(feed, position)
             if body or loop.time() >= due or is_over:
                 due = loop.time() + EVERY_S
-                body = _line(feed.state) + body
+                body = _line(feed) + body
                 await _part(send, body, more=not is_over)
             if is_over:
                 return
@@ -116,9 +115,12 @@ def _new(feed: Feed, position: int) -> tuple[bytes, int]:
     return b"".join(json.encode({"violation": one}) + b"\n" for one in new), position + len(new)
 
 
-def _line(state: State | None) -> bytes:
+def _line(feed: Feed) -> bytes:
     """The counters; nothing of a guard whose counters are gone, since nothing is known of it."""
-    return json.encode(state.told()) + b"\n" if state else b""
+    if feed.state is None:
+        return b""
+    more = {"leaving": True} if feed.is_leaving else {}
+    return json.encode(feed.state.told() | more) + b"\n"
 
 
 async def _part(send: Send, body: bytes, *, more: bool) -> None:

@@ -54,6 +54,16 @@ def test_another_server_that_counts_along_is_believed() -> None:
     assert told == (Usage(34, 16, 3), UsageSource.UPSTREAM_RUNNING)
 
 
+def test_what_begins_anew_is_counted_anew() -> None:
+    """A first try that was stopped may have told its usage."""
+    stopped = Frame(usage=Usage(34, 16, 5), finish_reason="stop")
+    found = see(meter(), stopped, Frame(begins_anew=True))
+    assert found.usage(Outcome.CLIENT_CANCELLED) == (None, UsageSource.NONE)
+    assert (found.final, found.finish_reason) == (None, None)
+    see(found, Frame(b"x", usage=Usage(34, 0, 1), has_content=True))
+    assert found.usage(Outcome.CLIENT_CANCELLED)[0] == Usage(34, 0, 1)
+
+
 def counted(output: int, prompt: int = 7, text: bytes = b"x") -> Frame:
     """A chunk of another server's that tells the usage so far."""
     return Frame(text, usage=Usage(prompt, 5, output), has_content=bool(text))

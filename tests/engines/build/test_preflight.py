@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -139,3 +140,15 @@ def test_a_header_that_is_none_is_one_fault(artefact: Path, header: bytes) -> No
     (artefact / "model.safetensors").write_bytes(content)
     (fault,) = faults(artefact)
     assert "cannot read" in str(fault)
+
+
+@pytest.mark.parametrize("name", ["config.json", "hf_quant_config.json", "model.safetensors"])
+def test_what_is_no_file_is_waited_for_by_nobody(name: str, artefact: Path) -> None:
+    (artefact / name).unlink()
+    os.mkfifo(artefact / name)
+    assert faults(artefact, is_quick=True)
+
+
+def test_layers_without_tensors_are_one_fault(artefact: Path) -> None:
+    change_json(artefact, "config.json", lambda told: told.update(num_hidden_layers=10**12))
+    assert "1000000000000" in str(faults(artefact, is_quick=True))

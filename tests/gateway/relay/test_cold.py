@@ -69,7 +69,8 @@ async def asked(server: Upstream, *, streamed: bool, relay: Any) -> Any:
 async def test_it_is_answered_with_nothing_cached(streamed: bool) -> None:
     hook = Server(times=1)
     async with upstream(hook) as server, relaying() as relay:
-        given, _ = await asked(server, streamed=streamed, relay=relay)
+        given, frames = await asked(server, streamed=streamed, relay=relay)
+    assert not streamed or any(frame.begins_anew for frame in frames)
     assert hook.salts == [salt_of(KEY, "d"), salt_of(KEY, "d req_42")]
     assert (given.is_cold, given.attempts) == (True, 2)
 

@@ -165,6 +165,25 @@ async def test_a_slow_reader_gets_no_byte_more() -> None:
             await anext(batches)
 
 
+async def test_what_is_read_slowly_is_no_sign_that_a_step_was_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else whoever reads slowly from an idle server has everybody else sent nowhere."""
+    monkeypatch.setattr(trust, "JUDGED_S", 0.05)
+    async with world() as found:
+        await found.trusted()
+        place, guard = found.places[0], found.places[0].guard
+        assert guard is not None
+        batches = found.relay.stream(found.errand("one", stream=True))
+        await anext(batches)
+        asked_at, read_at = place.asked_at, place.heard_at
+        assert 0 < asked_at < read_at
+        found.model.ending(salt_of(KEY, "one")).set()
+        async for _ in batches:
+            pass
+        assert (place.asked_at, place.heard_at > read_at) == (asked_at, True)
+
+
 @pytest.mark.parametrize("cut", [1, 7])
 async def test_lines_may_come_in_any_pieces(cut: int) -> None:
     async with world() as found:

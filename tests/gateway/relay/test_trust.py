@@ -126,6 +126,18 @@ def test_a_guard_that_failed_ends_all_that_runs_there() -> None:
     assert trust.fault == "", "the server was started anew"
 
 
+def test_a_server_that_leaves_is_sent_nothing_and_heard_to_its_end() -> None:
+    trust = Trust(0.0)
+    trust.counted(counters(1), 0.0, 1.0)
+    one, two = flights(trust, ONE, TWO)
+    trust.counted(msgspec.structs.replace(counters(1), leaving=True), 0.0, 2.0)
+    assert "its launcher ends it" in trust.fault
+    trust.violated(told(1, salt=ONE))
+    assert (one.fault is None, two.fault) == (False, None)
+    trust.counted(counters(0, boot="another"), 0.0, 3.0)
+    assert trust.fault == ""
+
+
 def told(seq: int, salt: str | None = None, number: str | None = None) -> dict[str, Any]:
     return {
         "seq": seq,
@@ -176,10 +188,10 @@ def test_it_is_known_what_was_heard_of_which_life() -> None:
 
 
 def looks(trust: Trust, *seen: tuple[float, int, float]) -> list[bool]:
-    """Whether it is trusted after each line, of which are told: when, steps, the last bytes."""
+    """Whether it is trusted after each line, of which are told: when, steps, the last asked."""
     found = []
-    for now, steps, answered_at in seen:
-        trust.counted(counters(steps), answered_at, now)
+    for now, steps, asked_at in seen:
+        trust.counted(counters(steps), asked_at, now)
         found.append(trust.fault == "")
     return found
 
@@ -195,6 +207,19 @@ def test_answers_without_steps_end_the_trust_until_there_is_one() -> None:
 def test_an_idle_server_counts_no_steps_and_is_trusted() -> None:
     trust = Trust(0.0)
     assert all(looks(trust, *((float(now), 5, 0.5) for now in range(1, 100))))
+
+
+def test_first_tokens_that_take_longer_than_a_look_are_missed_by_nobody() -> None:
+    trust = Trust(0.0)
+    flat = [(now / 1, 5, 1.5 + (now // 10) * 10) for now in range(1, 40)]
+    assert looks(trust, *flat)[-1] is False
+
+
+def test_one_answer_that_takes_long_to_read_says_nothing_of_the_guard() -> None:
+    """A step or two may be told before its request is known as answered; then there are none."""
+    trust = Trust(0.0)
+    assert all(looks(trust, (1.0, 5, 0.5), *((now / 1, 9, 1.5) for now in range(2, 100))))
+    assert all(looks(trust, *((now / 1, 9, 101.5) for now in range(102, 200))))
 
 
 def test_answers_now_and_then_with_their_steps_are_trusted() -> None:

@@ -186,6 +186,21 @@ async def test_a_violation_lets_answers_end_and_replaces_the_server(tmp_path: Pa
         assert (view.failures, view.guard and view.guard.violations) == (0, 0)
 
 
+async def test_what_runs_on_is_watched_until_it_has_ended(tmp_path: Path) -> None:
+    """No hook stops it in older releases: only a gateway does, if it is told."""
+    patience = replace(QUICK, drain_s=600)
+    async with launched(tmp_path, ignores_term=True, patience=patience) as one:
+        await one.ready()
+        seen = [{"step": 3, "request": 5, "kind": "foreign", "block": 9}]
+        one.behave(violations=seen, ignores_term=True)
+        await until(lambda: one.view.state is TrtState.DRAINING)
+        feed = one.launcher.feed()
+        assert feed is not None
+        assert (feed.is_leaving, feed.is_over) == (True, False)
+        one.behave(violations=[*seen, seen[0] | {"request": 6}], ignores_term=True)
+        await until(lambda: [told["request"] for told in feed.violations] == [5, 6])
+
+
 async def test_told_to_stop_it_lets_what_runs_end(tmp_path: Path) -> None:
     async with launched(tmp_path) as one:
         view = await one.ready()

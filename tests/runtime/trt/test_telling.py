@@ -120,6 +120,18 @@ async def test_counters_come_each_second_and_violations_at_once(
         assert (await anext(lines))["poisoned"] is True
 
 
+async def test_a_server_that_leaves_is_watched_to_its_end(tmp_path: Path) -> None:
+    async with told(tmp_path) as one, one.follow() as lines:
+        assert "leaving" not in await anext(lines)
+        assert one.feed
+        one.feed.leave()
+        assert (await anext(lines))["leaving"] is True
+        one.violate()
+        assert await violations(lines, 1) == [1]
+        async with one.follow() as late:
+            assert (await anext(late))["leaving"] is True
+
+
 async def test_the_stream_ends_with_the_life_and_the_next_begins_anew(tmp_path: Path) -> None:
     async with told(tmp_path) as one:
         async with one.follow() as lines:
