@@ -51,9 +51,14 @@ def front(trt: TrtSettings, config: str) -> list[str]:
 
 
 def environment(trt: TrtSettings, python: str, guard_folder: str) -> dict[str, str]:
-    """What a server needs in its environment. `python` holds the guard's modules."""
+    """What a server needs in its environment. `python` holds the guard's modules.
+
+    Raises Unrenderable where it can't be named there.
+    """
     if not trt.guard:
         return dict(ENVIRONMENT)
+    if ":" in python:
+        raise Unrenderable(f"{python}: PYTHONPATH can't name a folder with a :")
     return ENVIRONMENT | {"PYTHONPATH": python} | dict.fromkeys(folder.VARIABLES, guard_folder)
 
 

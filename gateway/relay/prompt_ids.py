@@ -49,12 +49,15 @@ class PromptEncoders:
         try:
             known = self._known.get(folder)
             encoder = known[1] if known else await self._loaded(folder)
-            return await to_thread.run_sync(encoder.encode_prompt, prompt, limiter=self._threads)
+            ids = await to_thread.run_sync(encoder.encode_prompt, prompt, limiter=self._threads)
         except RequestRefused as fault:
             raise BadRequest(str(fault), param="prompt") from None
         except EngineError as fault:
             log.error("tokenizer_unusable", folder=folder, reason=str(fault))
             raise UpstreamFailed("the engine failed; the operator has been told") from None
+        if not ids:
+            raise BadRequest("prompt: holds nothing that is a token", param="prompt")
+        return ids
 
     async def _loaded(self, folder: str) -> PromptEncoder:
         async with self._loading:

@@ -127,6 +127,8 @@ class Trust:
         """A request with that salt is sent there."""
         flight = Flight(salt, self.flights)
         self.flights.add(flight)
+        if self.last is not None and self.last.poisoned:  # since it was chosen
+            flight.stop()
         return flight
 
     @property

@@ -192,15 +192,17 @@ class Life:
         if self.feed:
             self.feed.leave()  # nobody may be sent here any more
         child.end()
-        telling = asyncio.ensure_future(self._tell())
+        blinded = asyncio.ensure_future(self._blinded())
         ended = asyncio.ensure_future(child.ended())
         hurry = asyncio.ensure_future(self._stop.at_once.wait())
+        tasks = (blinded, ended, hurry)
         await asyncio.wait(
-            (ended, hurry), timeout=self._patience.drain_s, return_when=asyncio.FIRST_COMPLETED
+            tasks, timeout=self._patience.drain_s, return_when=asyncio.FIRST_COMPLETED
         )
-        how = ended.result() if ended.done() else "was killed: its time was over"
+        how = f"was killed: {blinded.result() if blinded.done() else 'its time was over'}"
+        how = ended.result() if ended.done() else how
         log.info("trt_drained", model=self._plan.model, pid=child.pid, end=how)
-        for task in (telling, ended, hurry):
+        for task in tasks:
             task.cancel()
 
     async def _look(self) -> End:
@@ -214,11 +216,17 @@ class Life:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def _tell(self) -> None:
-        """What the guard sees while answers end, for as long as that takes."""
+    async def _blinded(self) -> str:
+        """Tells of what the guard sees while answers end; returns once it doesn't watch them."""
+        assert self._watch
         while self.feed:
             self._news(self.feed)
+            end = self._watch.looked(self.feed.state)
+            if end and not end.drains:
+                return end.reason
             await asyncio.sleep(LOOK_S)
+        await asyncio.Event().wait()
+        raise AssertionError
 
     def _news(self, feed: Feed) -> None:
         for violation in feed.look():

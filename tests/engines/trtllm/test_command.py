@@ -140,3 +140,10 @@ def test_every_role_has_its_own_yaml() -> None:
         "/f/checkpoint-context",
     )
     assert (laid.config(generation), laid.checkpoint(generation)) == ("/f/generation.yaml", PATH)
+
+
+def test_a_folder_that_no_path_of_python_s_can_name_is_refused() -> None:
+    with pytest.raises(Unrenderable, match="PYTHONPATH"):
+        command_text(
+            Served("llama", PATH, ("http://127.0.0.1:8000/v1",), TrtSettings()), Laid("/a:b", {}), 8
+        )

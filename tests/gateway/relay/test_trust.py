@@ -126,6 +126,14 @@ def test_a_guard_that_failed_ends_all_that_runs_there() -> None:
     assert trust.fault == "", "the server was started anew"
 
 
+def test_who_comes_as_the_guard_fails_is_stopped_too() -> None:
+    """A place is chosen a moment before a request is sent there."""
+    trust = Trust(0.0)
+    trust.counted(counters(1, poisoned=True), 0.0, 1.0)
+    with pytest.raises(IntegrityAbort):
+        trust.board(ONE).check()
+
+
 def test_a_server_that_leaves_is_sent_nothing_and_heard_to_its_end() -> None:
     trust = Trust(0.0)
     trust.counted(counters(1), 0.0, 1.0)

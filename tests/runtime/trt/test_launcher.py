@@ -201,6 +201,17 @@ async def test_what_runs_on_is_watched_until_it_has_ended(tmp_path: Path) -> Non
         await until(lambda: [told["request"] for told in feed.violations] == [5, 6])
 
 
+async def test_nothing_runs_on_once_nobody_watches_it(tmp_path: Path) -> None:
+    patience = replace(QUICK, drain_s=600)
+    async with launched(tmp_path, ignores_term=True, patience=patience) as one:
+        view = await one.ready()
+        one.launcher.stop.say()
+        await until(lambda: one.view.state is TrtState.DRAINING)
+        one.behave(guard="poisoned", ignores_term=True)
+        await until(lambda: one.view.state is TrtState.STOPPED)
+        assert not is_alive(view.pid)
+
+
 async def test_told_to_stop_it_lets_what_runs_end(tmp_path: Path) -> None:
     async with launched(tmp_path) as one:
         view = await one.ready()
