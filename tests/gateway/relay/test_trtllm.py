@@ -222,9 +222,11 @@ async def test_one_that_can_t_be_read_fails_its_own_requests_alone(tmp_path: Pat
         await PromptEncoders(broken).ids(good, "a")
 
 
-async def test_a_prompt_without_a_token_is_sent_to_nobody(tmp_path: Path) -> None:
+async def test_a_prompt_without_a_token_is_sent_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """TensorRT-LLM would make one of its template, and answer that."""
     ours = Counting()
-    ours.encode_prompt = lambda _: []  # type: ignore[method-assign]
+    monkeypatch.setattr(ours, "encode_prompt", lambda _: [])
     with pytest.raises(BadRequest, match="token"):
         await PromptEncoders(ours.load).ids(str(tokenizer_folder(tmp_path)), " ")
