@@ -20,6 +20,8 @@ MODEL_ID = "smollm2-135m-instruct"
 MODELS = Path(__file__).parents[1] / ".bulkhead" / "models"
 # Set before torch is imported: threads that spin at barriers crawl when the cores are shared.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Set before anything imports triton, whose own functions are made for an interpreter or not.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 # What a script puts in the background starts deaf to SIGINT, and so do its children: tests that
 # interrupt one would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -56,7 +56,12 @@ if SOAK:
         command = [*vllm(), f"--model={model_dir}", "--served-model-name=m", f"--port={port}",
                    "--host=127.0.0.1", "--max-model-len=2048", "--enforce-eager",
                    "--enable-prefix-caching", "--enable-prompt-tokens-details"]  # fmt: skip
-        env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+        env = {
+            **os.environ,
+            "TRITON_INTERPRET": "0",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         with subprocess.Popen(command, env=env) as server:
             try:
                 url = f"http://127.0.0.1:{port}/v1"

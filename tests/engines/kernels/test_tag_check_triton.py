@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -32,15 +31,12 @@ from tests.engines.kernels.reference import (
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Iterator[ModuleType]:
-    """The kernels, to be interpreted: which triton must be told before it is first imported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_INTERPRET", "1")
-        try:
-            module = importlib.import_module("engines.kernels.tag_check_triton")
-        except ModuleNotFoundError as error:
-            pytest.skip(f"triton isn't installed: {error}")
-        yield module
+def kernels() -> ModuleType:
+    """Interpreted: tests/conftest.py tells triton so, before it is first imported."""
+    module: ModuleType = pytest.importorskip(
+        "engines.kernels.tag_check_triton", reason="triton isn't installed"
+    )
+    return module
 
 
 def assert_alike(kernels: ModuleType, step: Step) -> None:

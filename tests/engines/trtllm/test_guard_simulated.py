@@ -49,6 +49,7 @@ class Inside(Shadow):
         self._journal = Journal.follow(folder)
         self._begun: set[int] = set()
         self._known: set[int] = set()
+        self._is_passing = False
 
     def allocated(
         self,
@@ -66,6 +67,7 @@ class Inside(Shadow):
             context_current_position=computed_tokens,
             get_tokens=lambda _beam: list(tokens),
         )
+        self._end_pass()
         self._begun.add(request)
         self.watch.allocated(request_of(found, blocks, None))
         return self._new()
@@ -85,13 +87,24 @@ class Inside(Shadow):
                 )
             )
         begun, self._begun = self._begun, set()
+        self._end_pass()
         self.watch.step(scheduled_of(output))
+        self._is_passing = True
         self.device.start(pickle.loads(pickle.dumps(told_of(output, begun))))
         return self._new()
 
     def finished(self, request: int, blocks: Sequence[int] | None = None) -> list[Violation]:
         self.watch.finished(request, blocks)
         return self._new()
+
+    def failed(self) -> None:
+        """TensorRT-LLM doesn't say so: what follows a pass isn't called."""
+        self._is_passing = False
+
+    def _end_pass(self) -> None:
+        if self._is_passing:
+            self.watch.passed()
+        self._is_passing = False
 
     def _new(self) -> list[Violation]:
         return [

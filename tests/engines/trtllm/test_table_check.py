@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -76,15 +74,12 @@ steps = st.builds(
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Iterator[ModuleType]:
-    """Interpreted: which triton must be told before it is first imported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_INTERPRET", "1")
-        try:
-            module = importlib.import_module("engines.trtllm.table_check_triton")
-        except ModuleNotFoundError as error:
-            pytest.skip(f"triton isn't installed: {error}")
-        yield module
+def kernels() -> ModuleType:
+    """Interpreted: tests/conftest.py tells triton so, before it is first imported."""
+    module: ModuleType = pytest.importorskip(
+        "engines.trtllm.table_check_triton", reason="triton isn't installed"
+    )
+    return module
 
 
 @given(steps)
