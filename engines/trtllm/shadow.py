@@ -141,6 +141,14 @@ class Shadow:
         self._roll.may_leave([row.serial])
         return self._teller.take()
 
+    def seen_elsewhere(self, request: int, kind: str, block: int) -> list[Violation]:
+        """Somebody else found this of a request: once a kind, and what it has is nobody's then."""
+        row = self._roll.get(request)
+        if row is None:
+            return [Violation(request, kind, block, self.counters.steps, None, None)]
+        self._teller.tell(row, kind, block)
+        return self._teller.take()
+
     # A row's blocks
 
     def _give(self, row: Row, blocks: Sequence[int]) -> None:

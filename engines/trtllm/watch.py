@@ -106,7 +106,7 @@ class Watch:
         """Requests whose table in the device's memory doesn't name the block that it should."""
         self._num_checked_on_device += num_checked
         for request, block in faults:
-            self._tell([Violation(request, ON_DEVICE, block, self._steps, None, None)])
+            self._tell(self._shadow.seen_elsewhere(request, ON_DEVICE, block))
         self._tell_state()
 
     def poison(self, error: Exception) -> None:

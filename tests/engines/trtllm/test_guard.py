@@ -154,6 +154,7 @@ def test_a_wrong_device_table_stops_its_row_before_a_token(played: Played) -> No
     assert [line["kind"] for line in told["journal"]] == ["device_table"]
     assert [line["client"] for line in told["journal"]] == [3]
     assert [line["block"] for line in told["journal"]] == [4]
+    assert all(line["salt"] or line["salt_id"] for line in told["journal"]), "else all would end"
     assert told["stopped"] == [3]
     assert not told["poisoned"]
     one, other = told["outputs"]

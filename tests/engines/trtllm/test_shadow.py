@@ -9,6 +9,7 @@ import pytest
 from engines.trtllm import violations as kinds
 from engines.trtllm.roll import MOST_DEPARTED
 from engines.trtllm.rows import Scheduled
+from engines.trtllm.salts import digest
 from engines.trtllm.shadow import CoverageLost, Shadow
 from engines.trtllm.violations import Violation
 
@@ -445,3 +446,14 @@ def test_what_is_remembered_is_bounded() -> None:
     for request in range(4 * MOST_DEPARTED):  # cancelled, all of them
         assert begins(shadow, request, "a", [request % 13, 14, 15]) == []
         assert shadow.num_remembered <= MOST_DEPARTED + 16
+
+
+def test_what_is_seen_elsewhere_names_its_salt_and_is_no_hit(shadow: Shadow) -> None:
+    """Or every tenant's requests would end for it; and it computed with others' blocks."""
+    begins(shadow, 1, "a", [3, 1, 2])
+    (one,) = shadow.seen_elsewhere(1, "device_table", 3)
+    assert (one.kind, one.block, one.salt) == ("device_table", 3, digest("a"))
+    assert shadow.seen_elsewhere(1, "device_table", 1) == [], "it is told of"
+    assert (2, kinds.SPOILED) in kinds_of(begins(shadow, 2, "a", [3, 1, 4], 8))
+    (nobody,) = shadow.seen_elsewhere(9, "device_table", 3)
+    assert (nobody.salt, nobody.salt_id) == (None, None)
