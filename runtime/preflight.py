@@ -60,6 +60,9 @@ def _check_checkpoints(data: dict[str, Any], report: Report) -> None:
         path = model.get("path")
         if model.get("engine") != TENSORRT_LLM or not isinstance(path, str) or not path:
             continue
+        trt = model.get("trt")
+        if isinstance(trt, dict) and (trt.get("python") or trt.get("image")):
+            continue  # it is launched from here, and that is an error
         if not os.path.exists(path):
             told = "isn't on this machine: nobody looks it over here, nor tells what it holds"
             report.warn(f"models[{i}].path", told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -22,6 +23,12 @@ class Served(NamedTuple):
     path: str  # the checkpoint's folder, absolute
     urls: tuple[str, ...]  # of its servers, or of its front
     trt: TrtSettings
+    guard_urls: tuple[str, ...] = ()  # of its servers, where each has its own
+
+    @property
+    def needs_launchers(self) -> bool:
+        """Whether the gateway sends it nothing before launchers tell what its guards see."""
+        return self.trt.guard and bool(self.trt.guard_url or any(self.guard_urls))
 
 
 class Laid(NamedTuple):
@@ -97,6 +104,11 @@ def _lines(model: Served, laid: Laid, gpus_per_machine: int) -> Iterator[str]:
     trt = model.trt
     yield f"# How to start {model.id}, one server at a time. None of them asks for a key or speaks"
     yield "# TLS: let nobody but the gateway reach their ports."
+    if model.needs_launchers:
+        yield "#"
+        yield "# The gateway sends nothing to one whose launcher doesn't tell what its guard sees."
+        yield f"# So have each started by `bulkhead trt launch {shlex.quote(model.id)}`; what is"
+        yield "# started by these lines alone can be tried by hand."
     for place in places(model, gpus_per_machine):
         role, at = place.role, place.at
         yield from ("", f"# {role.phase} at {at.host}:{at.port}, {place.num_gpus}:")

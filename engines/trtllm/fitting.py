@@ -63,7 +63,13 @@ def _elsewhere(trt: Found, phase: Phase) -> Faults:
     if is_launched and phase.path == "":
         yield phase.path_key, "is missing: the checkpoint that is launched, a folder"
     elif is_launched and phase.path:
-        yield phase.path_key, f"there is no folder {phase.path}, and it is launched from here"
+        yield (
+            phase.path_key,
+            (
+                f"there is no folder {phase.path}: put the checkpoint there, or leave `python` and "
+                "`image` to the configuration of the machine that launches it"
+            ),
+        )
     if trt.gpu is not None and phase.kv_dtype in gpus.KV:
         yield from _kv_gpu_faults(trt, phase, phase.kv_dtype)
 

@@ -63,7 +63,7 @@ def _check(model: Served, gpus_per_machine: int) -> None:
                 f"a {role.phase} server needs {role.ranks} GPUs, and a machine has "
                 f"{gpus_per_machine}: pods don't start each other by MPI; see --as slurm"
             )
-    if model.trt.guard and model.trt.guard_url:
+    if model.needs_launchers:
         raise Unrenderable(
             "what the guard saw is told by `bulkhead trt launch`, which none of these pods runs: "
             "serve with a release that has the hook, and without `guard_url`"
@@ -76,9 +76,8 @@ def _head(model: Served) -> str:
         "Written by `bulkhead trt render --as kubernetes`. Change the model's [models.trt] and "
         "render it anew.\n"
         f"It needs a claim named `models` whose files are at {_claim_path(model)}, NVIDIA's device "
-        "plugin, a network plugin\n"
-        "that enforces policies, and a gateway in the same namespace whose pods are labelled\n"
-        "app.kubernetes.io/name: bulkhead."
+        "plugin, a network plugin that enforces policies, and a gateway in the same namespace "
+        "whose pods are labelled app.kubernetes.io/name: bulkhead."
     )
 
 

@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
 def slurm_script(model: Served, laid: Laid, gpus_per_machine: int = 8) -> str:
     """The script, byte for byte the same for the same settings. Raises Unrenderable."""
-    if model.trt.guard and model.trt.guard_url:
+    if model.needs_launchers:
         raise Unrenderable(
             "what the guard saw is told by `bulkhead trt launch`, which no step of a job runs: "
             "serve with a release that has the hook, and without `guard_url`"
@@ -77,7 +77,7 @@ def slurm_script(model: Served, laid: Laid, gpus_per_machine: int = 8) -> str:
     lines = [*_head(model, named, num_nodes, gpus_per_machine)]
     lines += START.format(named=shlex.join(named), gpus=gpus_per_machine).splitlines()
     for step in steps:
-        lines += ["", f"# {step.name}: {step.gpus or 'no'} GPUs, at {step.at.host}:{step.at.port}"]
+        lines += ["", f"# {step.name}: {_gpus(step.gpus)}, at {step.at.host}:{step.at.port}"]
         lines += [UNEXPANDED, step.line] if model.trt.guard and step.gpus else [step.line]
     return "\n".join([*lines, "", *_tail()]) + "\n"
 
@@ -99,6 +99,10 @@ def _head(model: Served, named: list[str], num_nodes: int, gpus: int) -> Iterato
     for name, value in sorted(command.ENVIRONMENT.items()):
         yield f"export {name}={shlex.quote(value)}"
     yield ""
+
+
+def _gpus(number: int) -> str:
+    return f"{number or 'no'} GPU{'' if number == 1 else 's'}"
 
 
 def _tail() -> Iterator[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 
 import click
 import msgspec
 
+from engines.trtllm.settings import ENGINE
 from gateway.cli import flags
 from gateway.cli.accounts import as_json
 from gateway.cli.columns import table
@@ -20,6 +22,7 @@ from gateway.conformance.run import trials
 from gateway.conformance.verdict import Line, Verdict
 from runtime.config.attached import KINDS
 from runtime.config.kinds import is_http_url
+from runtime.config.models import ModelSettings
 from runtime.settings import in_environment
 
 MARKS = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.UNKNOWN: "?"}
@@ -56,7 +59,7 @@ def test_backend(  # noqa: PLR0913 - one argument an option
     """Try the server at URL (its /v1): caches, cancelling, counting, errors, characters.
 
     Sends it some dozens of requests. Exit code 1 if a line fails. Lines with ? can't be seen from
-    outside: give the server its metrics (vLLM and SGLang: --enable-metrics, llama.cpp: --slots).
+    outside: give the server its metrics (SGLang: --enable-metrics, llama.cpp: --slots).
     """
     if not is_http_url(url):
         raise click.UsageError(f"URL: expected the http(s) URL of its /v1, found {url!r}")
@@ -82,7 +85,11 @@ def test_backend(  # noqa: PLR0913 - one argument an option
 
 @backend.command("flags")
 @click.argument("model", shell_complete=model_ids)
-@click.option("--weights", default="", help="A folder of its. Default: the model's name there.")
+@click.option(
+    "--weights",
+    default="",
+    help="A folder there. Default: the model's name.",
+)
 @click.option(
     "--kv",
     type=click.Choice(["fp8", "auto"]),
@@ -107,10 +114,17 @@ def tell_flags(
     """
     found = next((one for one in peek(places).file.models if model in (one.id, *one.aliases)), None)
     if found is None or found.engine != "openai" or found.kind not in flags.KINDS:
-        raise click.UsageError(f"{model!r} is no model with servers of vLLM or SGLang")
+        raise click.UsageError(_without_flags(model, found, peek(places).file.models))
     wish = flags.Wish(weights, kv, tensor_parallel, role or "")  # type: ignore[arg-type] # checked
     for line in flags.lines(found, wish):
         click.echo(line)
+
+
+def _without_flags(name: str, found: ModelSettings | None, all: Sequence[ModelSettings]) -> str:
+    if found is not None and found.engine == ENGINE:
+        return f"TensorRT-LLM serves {name!r}: see `bulkhead trt render {name}`"
+    known = ", ".join(one.id for one in all if one.engine == "openai" and one.kind in flags.KINDS)
+    return f"{name!r} is no model with servers of vLLM or SGLang; there are: {known or 'none'}"
 
 
 async def _tried(target: Target, *, shown: bool) -> list[Line]:

@@ -16,7 +16,7 @@ from runtime.config.models import ModelSettings
 
 Phase = Literal["", "prefill", "decode"]
 KINDS = ("vllm", "sglang")
-PORTS = {"vllm": 8000, "sglang": 30000}
+PORTS = {"http": 80, "https": 443}  # where the gateway calls if a URL names none
 FP8 = ("--kv-cache-dtype", "fp8_e4m3")
 CONNECTORS = {"prefill": "kv_producer", "decode": "kv_consumer"}  # roles, as vLLM names them
 
@@ -47,7 +47,7 @@ def lines(model: ModelSettings, wish: Wish) -> Iterator[str]:
     for server in model.attached:
         parts = urlsplit(server.url)
         room = server.max_in_flight or model.max_in_flight
-        at = ("--host", parts.hostname or "", "--port", str(parts.port or PORTS[model.kind]))
+        at = ("--host", parts.hostname or "", "--port", str(parts.port or PORTS[parts.scheme]))
         yield shlex.join([*make(model, wish, room), *at])
 
 

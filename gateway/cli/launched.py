@@ -27,9 +27,9 @@ HEADING = ("MODEL", "SERVER", "STATE", "FOR", "PID", "STARTS", "TOKEN", "GUARD",
 
 
 class Asked(NamedTuple):
-    """A launcher, and what it says; or where it was looked for, and why it can't be asked."""
+    """What the launcher of a server says of it; or why it can't be asked."""
 
-    where: str
+    url: str
     model: str
     view: View | None
     fault: str = ""
@@ -49,7 +49,10 @@ def status(model: str | None, places: Places, as_json: bool) -> None:
     found = [one for one in _ask(settings) if wanted is None or one.model in wanted]
     if not found:
         what = f"of {model}" if model else "of this state folder"
-        raise Unreachable(f"no launcher {what} runs, and no `guard_url` is configured")
+        raise Unreachable(
+            f"no launcher {what} runs, and no `guard_url` of one is configured; "
+            f"`bulkhead trt launch {model or 'MODEL'}` starts one"
+        )
     if as_json:
         click.echo(json.dumps([_document(one) for one in found]))
     else:
@@ -71,7 +74,7 @@ def _ask(settings: Settings) -> Iterator[Asked]:
     for path in sockets(settings.state_dir):
         transport = httpx.HTTPTransport(uds=str(path))
         with httpx.Client(transport=transport, timeout=ASK_S) as client:
-            asked = _asked(client, "http://launcher", "", {})
+            asked = _asked(client, Asked("", "", None), "http://launcher", {})
         if asked.view:  # else its launcher was killed
             here.add(asked.view.url)
             yield asked
@@ -79,7 +82,7 @@ def _ask(settings: Settings) -> Iterator[Asked]:
         for model, url, guard_url, secret in _elsewhere(settings):
             if url not in here:
                 headers = {"authorization": f"Bearer {secret}"} if secret else {}
-                yield _asked(client, guard_url, model, headers)
+                yield _asked(client, Asked(url, model, None), guard_url, headers)
 
 
 def _elsewhere(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
@@ -90,21 +93,25 @@ def _elsewhere(settings: Settings) -> Iterator[tuple[str, str, str, str]]:
                 yield model.id, server.url.removesuffix("/v1"), server.guard_url, secret
 
 
-def _asked(client: httpx.Client, url: str, model: str, headers: Mapping[str, str]) -> Asked:
+def _asked(client: httpx.Client, whom: Asked, launcher: str, headers: Mapping[str, str]) -> Asked:
     try:
-        answer = client.get(f"{url.rstrip('/')}/", headers=headers)
+        answer = client.get(f"{launcher.rstrip('/')}/", headers=headers)
         answer.raise_for_status()
         view = msgspec.json.decode(answer.content, type=View)
     except httpx.HTTPStatusError as fault:
-        return Asked(url, model, None, f"{url} answers {fault.response.status_code}")
+        return whom._replace(
+            fault=f"its launcher, {launcher}, answers {fault.response.status_code}"
+        )
     except (httpx.HTTPError, msgspec.MsgspecError) as fault:
-        return Asked(url, model, None, f"{url} can't be asked ({type(fault).__name__})")
-    return Asked(url, view.model, view)
+        why = "no connection" if isinstance(fault, httpx.ConnectError) else type(fault).__name__
+        return whom._replace(fault=f"its launcher, {launcher}, can't be asked ({why})")
+    return Asked(view.url, view.model, view)
 
 
 def _document(asked: Asked) -> dict[str, Any]:
     if asked.view is None:
-        return {"model": asked.model, "state": "unreachable", "reason": asked.fault}
+        told = {"model": asked.model, "url": asked.url}
+        return told | {"state": "unreachable", "reason": asked.fault}
     found: dict[str, Any] = msgspec.to_builtins(asked.view)
     return found
 
@@ -112,7 +119,7 @@ def _document(asked: Asked) -> dict[str, Any]:
 def _row(asked: Asked, now: float) -> tuple[str, ...]:
     view = asked.view
     if view is None:
-        return (asked.model, asked.where, "unreachable", *(NOTHING,) * 5, asked.fault)
+        return (asked.model, asked.url, "unreachable", *(NOTHING,) * 5, asked.fault)
     return (
         view.model,
         view.url,
@@ -132,8 +139,12 @@ def _guard(view: View) -> str:
         return NOTHING
     if guard.poisoned:
         return "failed"
-    seen = f", {guard.violations} violations" if guard.violations else ""
-    return f"{guard.steps:,} steps{seen}"
+    seen = f", {_number(guard.violations, 'violation')}" if guard.violations else ""
+    return f"{_number(guard.steps, 'step')}{seen}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _why(view: View, now: float) -> str:

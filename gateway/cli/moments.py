@@ -27,7 +27,9 @@ class Span(click.ParamType[int]):
         found = span_us(str(value))
         if found is None:
             self.fail(
-                f"{value!r} is no span of time: write 30m, 24h or 7d, say, or 0.", param, context
+                f"{value!r} is no span of time: write 90s, 30m, 24h or 7d, say, or 0.",
+                param,
+                context,
             )
         return found
 

@@ -6,7 +6,8 @@ from gateway.store.sql import Connection
 
 NAMES = """
 SELECT 'tenant', id, name FROM tenant
-UNION ALL SELECT 'project', id, name FROM project
+UNION ALL SELECT 'project', p.id, p.name || ' of ' || t.name FROM project p
+JOIN tenant t ON t.id = p.tenant_id
 UNION ALL SELECT 'key', id, name FROM api_key
 """
 
@@ -18,6 +19,8 @@ class Names:
         self._names = {(kind, id): name for kind, id, name in db.execute(NAMES, {})}
 
     def told(self, kind: str, id: str) -> str:
-        """Such as `tenant acme`; a key with its id, since several may have one name."""
+        """Such as `tenant acme`, `project search of acme`; a key with its id, since several may
+        have one name.
+        """
         name = self._names.get((kind, id), id)
         return f"key {name} ({id})" if kind == "key" and name != id else f"{kind} {name}"

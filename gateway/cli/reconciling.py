@@ -100,10 +100,14 @@ def _tell(
     else:
         click.echo(f"The engines weren't asked: {why_not or 'no host tells of itself'}.")
     click.echo(
-        f"{counts.records} closed records, {counts.open_records} open, {counts.rollups} hourly "
-        f"sums, {counts.windows} budget windows: "
+        f"{_number(counts.records, 'closed record')}, {counts.open_records} open, "
+        f"{_number(counts.rollups, 'hourly sum')}, {_number(counts.windows, 'budget window')}: "
         f"{'nothing differs' if not found else 'see above'}."
     )
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 HEADING = ("MODEL", "HOSTS", "INPUT COUNTED", "RECORDED", "CACHED", "RECORDED", "OUTPUT",

@@ -35,7 +35,11 @@ Event = dict[str, Any]
     help="Default: pretty on a terminal, else one JSON object a line.",
 )
 @click.option(
-    "--status", "results", type=click.Choice(RESULTS), multiple=True, help="May be repeated."
+    "--status",
+    "results",
+    type=click.Choice(RESULTS),
+    multiple=True,
+    help="May be given several times.",
 )
 @click.option("--model", shell_complete=model_ids, default="", help="Only this model's.")
 @click.option(

@@ -116,7 +116,8 @@ def _rendered(served: Served, folder: str, form: str | None, gpus_per_machine: i
 def served_of(settings: Settings, name: str) -> Served:
     """The model of a name. Raises UsageError if TensorRT-LLM doesn't serve it."""
     one = model_of(settings, name)
-    return Served(one.id, path_of(one), one.urls, one.trt)
+    heard = tuple(server.guard_url for server in one.attached)
+    return Served(one.id, path_of(one), one.urls, one.trt, heard)
 
 
 def path_of(model: ModelSettings) -> str:

@@ -97,10 +97,8 @@ class Backend:
         async with self.open("GET", f"{self.url}/models", None) as reply:
             status, body = reply.status, await reply.read(MAX_BYTES)
         if status != 200:
-            raise Unusable(
-                f"{self.url}/models answers {status}: {_shown(body)}; name the variable of its key "
-                "with --api-key-env, or the model with --model"
-            )
+            told = f"{self.url}/models answers {status}: {_shown(body)}"
+            raise Unusable(f"{told}; {_what_may_help(status)}")
         found = _decoded(body)
         try:
             return str(found["data"][0]["id"])
@@ -216,6 +214,12 @@ def _decoded(body: bytes) -> Any:
         return msgspec.json.decode(body)
     except NOT_JSON:
         raise Wrong(f"it isn't JSON: {body[:200]!r}") from None
+
+
+def _what_may_help(status: int) -> str:
+    if status == 404:
+        return "is that its /v1? Or name the model with --model"
+    return "name the variable of its key with --api-key-env, or the model with --model"
 
 
 def _shown(body: bytes) -> str:

@@ -202,7 +202,9 @@ def _role(served: Served, wish: Wish) -> Role | None:
     for phase, role in every.items():
         if phase == wish.phase:
             return role
-    there = [*every, "front"] if is_disaggregated(served.trt) else [*every]
+    if not is_disaggregated(served.trt):
+        raise LaunchRefused(f"{served.id}: each of its servers does all of it: leave --role out")
+    there = [*every, "front"]
     raise LaunchRefused(f"{served.id}: say with --role which to launch: {', '.join(there)}")
 
 

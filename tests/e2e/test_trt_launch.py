@@ -170,7 +170,7 @@ REFUSED = [
     ("http://10.0.0.1:8000", ("--listen", "0.0.0.0:8000"), "", "a public address"),
     ("https://llm.example.com", ("--listen", "8.8.8.8:8000"), "", "a public address"),
     ("", ("--events", "0.0.0.0:9000"), "", "the guard's events would listen on 0.0.0.0:9000"),
-    ("", ("--role", "front"), "", "say with --role which to launch: serve"),
+    ("", ("--role", "front"), "", "leave --role out"),
     ("", ("--server", "10.9.9.9:1"), "", "say with --server which to launch"),
     ("", (), "tensor_parallel = 1", "`trt.python` and `trt.image` are both empty"),
     ("", (), 'image = "x"', "isn't on the PATH"),

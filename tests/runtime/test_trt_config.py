@@ -357,6 +357,13 @@ def test_a_checkpoint_elsewhere_is_told_of_but_no_fault(tmp_path: Path) -> None:
     assert [fault.path for fault in report.warnings] == ["models[0].path"]
 
 
+def test_one_that_is_launched_from_here_is_told_of_once(tmp_path: Path) -> None:
+    text = f'{MODEL}path = "/elsewhere"\n[models.trt]\npython = "/p/bin/python"\n{GUARD}'
+    report = config_file.parse(text, "", folder=tmp_path).report
+    assert [fault.path for fault in report.errors] == ["models[0].path"]
+    assert not report.warnings
+
+
 def test_what_the_gateway_sees_in_it() -> None:
     file = parse(f"{MODEL}[models.trt]\n{GUARD}", "", Given()).file
     assert file is not None

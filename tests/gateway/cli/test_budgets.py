@@ -57,6 +57,7 @@ def test_a_budget_of_a_project() -> None:
     by_id = told(f"budgets create acme --limit 1 --project {by_name['scope']['id']}")
     assert by_name["scope"] == by_id["scope"]
     assert by_name["scope"]["kind"] == "project"
+    assert "project web of acme" in run("budgets list").stdout
 
 
 def test_a_budget_of_a_key() -> None:

@@ -12,13 +12,15 @@ from click.testing import CliRunner
 from gateway.cli.commands import main
 
 
-def run(folder: Path, kind: str, more: str, *words: str) -> tuple[int, str, str]:
+def run(
+    folder: Path, kind: str, more: str, *words: str, name: str = "qwen"
+) -> tuple[int, str, str]:
     (folder / "bulkhead.toml").write_text(
         f'[[models]]\nid = "qwen"\nengine = "openai"\nkind = "{kind}"\nmax_in_flight = 64\n'
         f'upstream_model = "Qwen/Qwen3-8B"\napi_key_secret = "KEY"\n{more}\n'
     )
     asked = ["backend", "flags", "--config", str(folder / "bulkhead.toml")]
-    done = CliRunner().invoke(main, [*asked, "--state", str(folder / "state"), "qwen", *words])
+    done = CliRunner().invoke(main, [*asked, "--state", str(folder / "state"), name, *words])
     return done.exit_code, done.stdout, done.stderr
 
 
@@ -89,7 +91,26 @@ def test_a_key_is_named_and_never_shown(kind: str, tmp_path: Path) -> None:
     assert all("--api-key" not in command for command in commands(out))
 
 
+@BOTH
+def test_it_listens_where_the_gateway_calls_though_the_url_names_no_port(
+    kind: str, tmp_path: Path
+) -> None:
+    for url, port in (("http://10.0.0.5/v1", "80"), ("https://10.0.0.5/v1", "443")):
+        (command,) = commands(run(tmp_path, kind, f'url = "{url}"')[1])
+        assert option(command, "--port") == port
+
+
+TRT = """url = "http://10.0.0.5/v1"
+[[models]]
+id = "llama"
+engine = "tensorrt-llm"
+trt = { guard = false }
+"""
+
+
 def test_other_models_have_none(tmp_path: Path) -> None:
     code, _, err = run(tmp_path, "llamacpp", URL)
     assert code == 2
-    assert "vLLM or SGLang" in err
+    assert "vLLM or SGLang; there are: none" in err
+    assert "there are: qwen" in run(tmp_path, "vllm", URL, name="mistral")[2]
+    assert "`bulkhead trt render llama`" in run(tmp_path, "vllm", TRT, name="llama")[2]

@@ -105,7 +105,7 @@ def test_tenants_and_projects_are_changed() -> None:
         ("keys create acme --project web", 1, "acme has no project 'web'"),
         ("keys create nobody", 1, "no tenant 'nobody'"),
         ("keys rotate key_x", 1, "no key 'key_x'"),
-        ("keys rotate key_x --grace 1w", 2, "write 30m, 24h or 7d"),
+        ("keys rotate key_x --grace 1w", 2, "write 90s, 30m, 24h or 7d"),
         ("tenants set acme", 2, "say what to change"),
         ("tenants set acme --timezone CEST+1", 1, "use an IANA name"),
         ("tenants set acme --weight 0", 1, "from 1 to 1000"),

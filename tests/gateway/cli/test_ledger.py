@@ -93,7 +93,7 @@ async def test_months_are_listed_and_closed(state: Path, record_id: str) -> None
 
 async def test_what_differs_is_named_and_sums_are_repaired(state: Path, record_id: str) -> None:
     good = run(state, "ledger", "reconcile")
-    assert (good.exit_code, "1 closed records, 0 open" in good.output) == (0, True)
+    assert (good.exit_code, "1 closed record, 0 open" in good.output) == (0, True)
     assert "The engines weren't asked" in good.output
     tamper(state / DATABASE, "UPDATE usage_rollup SET amount_pico = 1")
     (one,) = said(state, "ledger", "reconcile", code=1)["differences"]

@@ -121,3 +121,39 @@ def test_a_key_that_a_newer_release_may_lack_is_a_warning(tmp_path: Path) -> Non
     done = CliRunner().invoke(main, [*asked, "--state", str(tmp_path / "state")])
     told = {one["path"]: one["message"] for one in json.loads(done.stdout)["warnings"]}
     assert "as far as is known" in told["models[0].trt.extra.pages"]
+
+
+HEARD = """
+[[models]]
+id = "llama"
+engine = "tensorrt-llm"
+path = "/models/llama"
+"""
+ONE = """
+url = "http://llama:8000/v1"
+[models.trt]
+guard_url = "http://llama:9000"
+"""
+SEVERAL = """
+[[models.servers]]
+url = "http://llama-0:8000/v1"
+guard_url = "http://llama-0:9000"
+[[models.servers]]
+url = "http://llama-1:8000/v1"
+guard_url = "http://llama-1:9000"
+"""
+
+
+@pytest.mark.parametrize("servers", [ONE, SEVERAL])
+def test_servers_that_need_launchers_are_started_by_nothing_else(
+    servers: str, tmp_path: Path
+) -> None:
+    """The gateway would send them nothing: launchers tell it of their guards."""
+    (tmp_path / "bulkhead.toml").write_text(HEARD + servers)
+    asked = ["trt", "render", "llama", "--config", str(tmp_path / "bulkhead.toml")]
+    asked += ["--state", str(tmp_path / "state"), "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(main, asked).exit_code == 0
+    assert "`bulkhead trt launch llama`" in (tmp_path / "out/command.txt").read_text()
+    for form in (("--as", "slurm"), ("--as", "kubernetes", "--image", "i")):
+        done = CliRunner().invoke(main, [*asked, *form])
+        assert (done.exit_code, "`bulkhead trt launch`" in done.stderr) == (1, True)

@@ -92,6 +92,15 @@ async def test_a_server_that_answers_nothing_is_no_report(status: int) -> None:
             [line async for line in trials(Target(f"{server.url}/v1"))]
 
 
+async def test_a_url_without_its_v1_is_asked_about() -> None:
+    async def nowhere(exchange: Exchange) -> None:
+        await exchange.reply_json(404, {"detail": "Not Found"})
+
+    async with upstream(nowhere) as server:
+        with pytest.raises(Unusable, match="is that its /v1"):
+            [line async for line in trials(Target(server.url))]
+
+
 async def test_a_server_that_takes_no_salt_is_to_be_called_so() -> None:
     async def refuses(exchange: Exchange) -> None:
         await exchange.reply_json(400, {"error": {"message": "cache_salt: unknown parameter"}})
