@@ -93,7 +93,8 @@ if SOAK:
                    "--max-model-len=2048", "--enforce-eager", "--enable-prefix-caching",
                    f"--block-size={PAGE_SIZE}"]  # fmt: skip
         env = {**os.environ, "TRITON_INTERPRET": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
-               "OMP_NUM_THREADS": "1", "PYTHONPATH": str(plugins), "PLANT_NOW": str(planting)}  # fmt: skip
+               "OMP_NUM_THREADS": "1", "PYTHONPATH": str(plugins),
+               "PLANT_NOW": str(planting)}  # fmt: skip
         with subprocess.Popen(command, env=env) as server:
             try:
                 url = f"http://127.0.0.1:{port}/v1"
