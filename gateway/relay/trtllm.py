@@ -62,16 +62,19 @@ def refusal_of_body(code: str, message: str, param: str) -> Refusal:
 
 
 def trt_reader(answer_id: str, model: str, shape: Shape, *, is_salted: bool) -> Read:
-    """Reads its stream; see `foreign_reader`.
+    """Reads its stream; see `foreign_reader`. An end without a reason is none.
 
     Until the first text, frames are held: what fails by then is told with a status of its own.
     """
     inner = foreign_reader(answer_id, model, is_salted=is_salted, reshape=shape)
-    held, is_open = b"", False
+    held, is_open, has_reason = b"", False, False
 
     def read(event: bytes) -> Frame:
-        nonlocal held, is_open
+        nonlocal held, is_open, has_reason
         frame = inner(event)
+        has_reason = has_reason or frame.finish_reason is not None
+        if frame.done and not has_reason:
+            raise BadFrame("it ended without saying why")
         if shape.is_over and frame.usage is not None:
             frame.done = True  # what follows is nobody's; leaving ends the engine's work
         if is_open or frame.error is not None:

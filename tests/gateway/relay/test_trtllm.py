@@ -161,6 +161,16 @@ def test_what_the_client_is_told(message: str, kind: type[Exception]) -> None:
     assert type(trtllm.refusal_of_body("BadRequestError", message, "prompt")) is kind
 
 
+def test_an_end_without_a_reason_is_none() -> None:
+    """The whole answer would say one, too: what comes without was given up, or is no answer."""
+    for events in ([], [chunk({"content": "a"})]):
+        read = plain()
+        for event in events:
+            read(event)
+        with pytest.raises(BadFrame, match="saying why"):
+            read(b"data: [DONE]")
+
+
 class Counting:
     """A tokenizer that says in which thread it works, and may refuse."""
 
