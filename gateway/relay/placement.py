@@ -143,6 +143,10 @@ class Line:
         """Whether any place takes requests at present, be it full or not."""
         return any(place.takes for place in self.places)
 
+    def begins(self) -> bool:
+        """Whether a place may take requests in a moment: its guard has yet to be heard of."""
+        return any(place.guard is not None and place.guard.is_new for place in self.places)
+
     def doubt(self) -> str:
         """What is wrong with a guard of a place, if there is anything."""
         guards = (place.guard for place in self.places)

@@ -27,7 +27,7 @@ from gateway.relay.refused import judged, read_refusal
 from gateway.relay.retries import MAX_ATTEMPTS, MAX_SENT
 from gateway.relay.sse import BadFrame
 from gateway.relay.transport import Broken, ConnectFailed, Exchange, Reply
-from gateway.relay.trust import Flight
+from gateway.relay.trust import SILENT_S, Flight
 from gateway.relay.upstream_errors import refusal_of
 from runtime.capability import Signer
 from runtime.config.sections import RelaySettings
@@ -126,12 +126,15 @@ class Sender:
         return self._attached.budget(line.model).take()
 
     async def _wait(self, line: Line, errand: Errand, turn: Turn, failures: list[Failed]) -> Place:
+        most_s = self._settings.start_s
         if errand.deployment.is_attached:
             if failures and (failures[-1].how is not How.UNSENT or not line.takes_any()):
                 raise failures[-1].refusal  # no other place has room just now
             if not line.takes_any():
-                raise _unreachable(errand, line.doubt() or "its circuit breaker is open")
-        return await line.wait(turn, errand.deployment.max_waiting, self._settings.start_s)
+                if not line.begins():
+                    raise _unreachable(errand, line.doubt() or "its circuit breaker is open")
+                most_s = min(most_s, SILENT_S)  # by then something is known of its guard
+        return await line.wait(turn, errand.deployment.max_waiting, most_s)
 
     async def _sent(
         self, exchange: Exchange, errand: Errand, place: Place, flight: Flight | None

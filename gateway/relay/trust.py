@@ -132,6 +132,11 @@ class Trust:
         return flight
 
     @property
+    def is_new(self) -> bool:
+        """Whether nothing is known of it yet: neither what it counts nor why it can't be heard."""
+        return self.last is None and not self.trouble
+
+    @property
     def boot(self) -> str:
         """Of the server's life that was told of last."""
         return self.last.boot if self.last else ""

@@ -34,16 +34,32 @@ from tests.runtime.upstream import upstream
 async def test_nothing_is_sent_where_nobody_watches_yet() -> None:
     async with world() as found:
         found.launcher.status = 503
-        with pytest.raises(Unavailable):
+        await until(lambda: "it answers 503" in found.fault)
+        with pytest.raises(Unavailable, match="can't be reached just now"):
             await found.relay.whole(found.errand())
         assert found.model.salts == []
-        await until(lambda: "it answers 503" in found.fault)
         assert found.attached.troubles.told()["ours"][0].is_down
         found.launcher.status = 200
         await found.trusted()
         await found.relay.whole(found.errand())
         (last,) = found.attached.troubles.told()["ours"]
         assert (last.is_down, last.guard) == (False, "")
+
+
+async def test_who_comes_before_anything_was_heard_waits_for_it() -> None:
+    """So it is when a gateway starts, and when a worker takes over: no request is refused."""
+    async with world() as found:
+        assert found.fault == "its guard has yet to be heard"
+        await found.relay.whole(found.errand())
+        assert len(found.model.salts) == 1
+
+
+async def test_but_not_for_long() -> None:
+    async with world(launcher=Launcher()) as found:
+        found.following.cancel()
+        with pytest.raises(Unavailable, match="no engine ready"):
+            await found.relay.whole(found.errand())
+        assert found.model.salts == []
 
 
 async def test_the_launcher_is_shown_its_secret_at_its_path() -> None:
