@@ -199,6 +199,10 @@ class Sender:
             self._note(errand, place, f"an answer broke off: {fault}")
         elif isinstance(fault, UpstreamFailed):
             self._note(errand, place, "an answer ended in an error event")
+        elif isinstance(fault, IntegrityAbort) and errand.deployment.is_attached:
+            if place.guard is None:  # nobody tells of it: if it has failed it stops every answer
+                self._tell(errand, place, "its guard stopped an answer")
+                self._attached.suspects.add(place)
         elif fault is None and errand.deployment.is_attached:
             self._attached.succeeded(place)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import UpstreamFailed
+from gateway.errors import Refusal, UpstreamFailed
 from gateway.relay.attached import AttachedServers
 from gateway.relay.breaker import Breaker, State, Terms
 from gateway.relay.extra_fields import salt_of
@@ -159,6 +159,32 @@ async def test_a_client_s_empty_answer_is_flagged_and_trips_nothing_but_a_probe(
             while not any(asked.json()["max_tokens"] == 1 for asked in server.asked):
                 await asyncio.sleep(0.01)
         assert found.place.breaker.state is State.CLOSED
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_guard_that_stops_every_answer_is_found_out_by_probes(streamed: bool) -> None:
+    """Nobody tells of one that failed, where its server has no launcher."""
+
+    async def stopped(exchange: Exchange) -> None:
+        end = {"finish_reason": "stop", "stop_reason": "kv_integrity_abort", "index": 0}
+        if exchange.json().get("stream"):
+            await exchange.events(CHUNK | {"choices": [end | {"delta": {"content": ""}}]}, DONE)
+        else:
+            message = {"role": "assistant", "content": ""}
+            await exchange.reply_json(200, ANSWER | {"choices": [end | {"message": message}]})
+
+    settings = RelaySettings(probe_every_s=0)
+    async with (
+        upstream(stopped) as server,
+        watched(server, settings, kind="trtllm") as found,
+        asyncio.timeout(20),
+    ):
+        while found.place.breaker.state is State.CLOSED:
+            given = errand(of=found.of, stream=streamed)
+            with pytest.raises(Refusal):
+                await (collect(found.relay, given) if streamed else found.relay.whole(given))
+            await asyncio.sleep(0.02)
+        assert "guard" in found.reason
 
 
 async def test_a_server_that_is_heard_or_has_no_room_isn_t_probed() -> None:
