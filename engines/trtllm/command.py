@@ -14,6 +14,7 @@ from engines.trtllm.roles import Role
 from engines.trtllm.settings import TrtSettings
 
 PORT = 8000  # trtllm-serve's own
+PLAIN = 80  # where the gateway calls if a URL of plain HTTP names none
 # Newer releases tell their maker how they are used, unless they are told not to.
 DEVICES = "CUDA_VISIBLE_DEVICES"
 ENVIRONMENT = {"TRTLLM_NO_USAGE_STATS": "1"}
@@ -30,7 +31,8 @@ def address_of(url: str) -> Address:
     """Of a server's URL. Behind TLS, which it has none of, it listens to this machine alone."""
     parts = urlsplit(url if "://" in url else f"//{url}")
     is_fronted = parts.scheme == "https"
-    return Address("127.0.0.1" if is_fronted else parts.hostname or "", parts.port or PORT)
+    port = parts.port or (PLAIN if parts.scheme == "http" else PORT)
+    return Address("127.0.0.1" if is_fronted else parts.hostname or "", port)
 
 
 def serve(trt: TrtSettings, role: Role, config: str, at: Address, path: str = "") -> list[str]:

@@ -123,8 +123,9 @@ def _server(trt: TrtSettings, place: Place, laid: Laid, gpus_per_machine: int) -
     watched = WATCHED.format(port=at.port)
     env = command.environment(trt, laid.python, watched)
     plain = command.serve(trt, role, laid.config(role), at, laid.checkpoint(role))
-    if trt.guard:  # without -p: a folder that somebody else has put there is refused
-        yield command.line(["mkdir", "-m", "700", watched])
+    if trt.guard:  # nothing is started over a folder that somebody else has put there
+        yield "# (a folder that is left of a run that has ended: remove it first)"
+        yield command.line(["mkdir", "-m", "700", watched]) + " &&"
     if not place.gpus:
         yield "# on several machines, which have these files at the same place; put in their names"
         if trt.image:

@@ -44,7 +44,7 @@ def main() -> None:
     try:
         server = _start(spec["command"], env, spec["folder"])
     except OSError as fault:
-        _say({"failed": f"{spec['command'][0]} can't be run: {fault.strerror}"})
+        _say({"failed": _not_run(spec["command"][0], fault)})
         sys.exit(1)
     _say({"pid": server.pid})
     try:
@@ -53,6 +53,13 @@ def main() -> None:
         left = end_all(server.pid)
         _clear(spec["clear"], env)
     _say({"code": code, "left": left})
+
+
+def _not_run(program: str, fault: OSError) -> str:
+    told = f"{program} can't be run: {fault.strerror}"
+    if isinstance(fault, FileNotFoundError) and Path(program).name.startswith("trtllm"):
+        told += "; is TensorRT-LLM in the environment whose Python `python` names?"
+    return told
 
 
 def adopt_orphans() -> None:

@@ -39,7 +39,7 @@ def commands(text: str) -> list[list[str]]:
     [
         ("http://10.0.0.5:8001/v1", Address("10.0.0.5", 8001)),
         ("http://[::1]:9000/v1", Address("::1", 9000)),
-        ("http://gpu-1/v1", Address("gpu-1", 8000)),
+        ("http://gpu-1/v1", Address("gpu-1", 80)),
         ("https://gpu-1/v1", Address("127.0.0.1", 8000)),
         ("gen-0:8002", Address("gen-0", 8002)),
     ],
@@ -65,8 +65,8 @@ def test_nobody_is_told_how_it_is_used() -> None:
 
 def test_the_guard_has_its_modules_and_a_folder_that_is_its_own() -> None:
     text = told(urls=("http://10.0.0.5:8000/v1", "http://10.0.0.6:8001/v1"))
-    assert "mkdir -m 700 /dev/shm/bulkhead-guard-8000\n" in text
-    assert "mkdir -m 700 /dev/shm/bulkhead-guard-8001\n" in text
+    assert "mkdir -m 700 /dev/shm/bulkhead-guard-8000 &&\n" in text
+    assert "mkdir -m 700 /dev/shm/bulkhead-guard-8001 &&\n" in text
     assert text.count("PYTHONPATH='/etc/trt x/python'") == 2
 
 

@@ -267,6 +267,8 @@ async def test_a_program_that_isnt_there_is_a_reason(tmp_path: Path) -> None:
     async with launched(tmp_path, program="/no/such/python") as one:
         view = await one.ended()
         assert view.reason == "/no/such/python can't be run: No such file or directory"
+    async with launched(tmp_path, program="/no/such/trtllm-serve") as one:
+        assert "is TensorRT-LLM in the environment" in (await one.ended()).reason
 
 
 async def test_a_warden_that_is_killed_takes_all_with_it(tmp_path: Path) -> None:
