@@ -155,7 +155,9 @@ class _Check:
 def _moved(array: Any, table: Tensor) -> Tensor:
     """To where the table is, from memory that nobody writes to again: no copy is overtaken."""
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(table.device, non_blocking=True) if table.is_cuda else tensor
+    if not table.is_cuda:
+        return tensor
+    return tensor.contiguous().pin_memory().to(table.device, non_blocking=True)
 
 
 @functools.cache

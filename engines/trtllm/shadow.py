@@ -188,7 +188,13 @@ class Shadow:
             self._gain(row, new_blocks, end)
         if row.text is not None:  # in its first step its prompt is told again
             self._say(row, row.text, () if is_first else new_tokens, end)
-        self._place(row, position, end)
+        size, may_begin = self._tokens_per_block, row.computed + self._lag
+        is_odd = row.num_nulls or end > row.num_blocks * size
+        if is_odd or not row.num_shared * size <= position <= may_begin:  # hardly ever
+            self._place(row, position, end)
+        row.was_computed = row.computed
+        if end > row.computed:
+            row.computed = end
         row.last_step = self.counters.steps
         return row
 
@@ -230,8 +236,6 @@ class Shadow:
             self._blocks.spoil(row.blocks[first : row.num_shared])
         if row.num_nulls and (row.blocks[first : -(-end // size)] == NULL).any():
             self._teller.tell(row, kinds.UNBACKED)
-        row.was_computed = row.computed
-        row.computed = max(row.computed, end)
 
     def _stranger(self, request: int) -> Row:
         """A row for one that nobody ever told of."""
@@ -259,7 +263,7 @@ class Shadow:
         if not rows:
             return
         cells = np.concatenate([row.cells for row in rows], axis=1)
-        stale = self._blocks.tags[cells[0]] != cells[1]
+        stale = self._blocks.tags.take(cells[0]) != cells[1]  # quicker than by index
         if stale.size != sum(row.num_blocks for row in rows):
             raise CoverageLost(f"{stale.size} blocks checked of {len(rows)} rows")
         self.counters.checked += stale.size - sum(row.num_nulls for row in rows)

@@ -24,11 +24,15 @@ class Tables:
     def __init__(self) -> None:
         self._blocks: dict[int, Blocks] = {}
         self._lengths: dict[int, int] = {}
-        self._laid_out = np.empty(0, np.int32)  # as `of` left it: new memory costs more than it
+        self._laid_out = np.zeros((0, 0), np.int32)  # as `of` left it: most rows stay as they are
+        self._rows: dict[int, int] = {}  # request -> its row there
+        self._changed: set[int] = set()  # requests, since then
 
     def told(self, step: Told) -> None:
         """What has changed by this step."""
         for request, is_new, blocks in step:
+            if is_new is not False or blocks:
+                self._changed.add(request)
             if is_new is not False:
                 self._lengths.pop(request, None)
                 self._blocks.pop(request, None)
@@ -40,6 +44,7 @@ class Tables:
         while len(self._lengths) > MAX_REQUESTS:
             oldest = next(iter(self._lengths))
             del self._lengths[oldest], self._blocks[oldest]
+            self._changed.add(oldest)
 
     def _append(self, request: int, blocks: Sequence[int]) -> None:
         length = self._lengths[request]
@@ -58,11 +63,14 @@ class Tables:
         Beyond a row's last block there is anything. It is so until the next call.
         """
         lengths = [self._lengths.get(request, 0) for request in requests]
-        shape = len(lengths), max(lengths, default=0)
-        if shape[0] * shape[1] > len(self._laid_out):
-            self._laid_out = np.zeros(2 * shape[0] * shape[1], np.int32)
-        blocks = self._laid_out[: shape[0] * shape[1]].reshape(shape)
-        for row, request, length in zip(blocks, requests, lengths, strict=True):
-            if length:
-                row[:length] = self._blocks[request][:length]
-        return blocks, np.array(lengths, np.int32)
+        width = max(lengths, default=0)
+        if list(self._rows) != list(requests) or width > self._laid_out.shape[1]:
+            self._rows = {request: row for row, request in enumerate(requests)}
+            self._changed = set(requests)
+            if len(requests) > len(self._laid_out) or width > self._laid_out.shape[1]:
+                self._laid_out = np.zeros((2 * len(requests), 2 * width), np.int32)
+        for request in self._changed & self._rows.keys():
+            if length := self._lengths.get(request, 0):
+                self._laid_out[self._rows[request], :length] = self._blocks[request][:length]
+        self._changed.clear()
+        return self._laid_out[: len(lengths), :width], np.array(lengths, np.int32)

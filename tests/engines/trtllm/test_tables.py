@@ -30,17 +30,26 @@ def known(steps: list[Told]) -> dict[int, list[int]]:
     return lists
 
 
-@given(STEPS)
-def test_lists_are_as_they_were_told(steps: list[Told]) -> None:
+ROWS = st.lists(REQUESTS, unique=True, max_size=6)
+
+
+@given(STEPS, st.lists(ROWS, min_size=1, max_size=4))
+def test_lists_are_as_they_were_told(steps: list[Told], orders: list[list[int]]) -> None:
+    """Whichever requests are asked for behind each step, and however often the same ones."""
     tables = Tables()
-    for step in steps:
+    for number, step in enumerate(steps):
         tables.told(step)
-    lists = known(steps)
-    blocks, counts = tables.of(range(6))
-    for request in range(6):
-        expected = lists.get(request, [])
-        assert counts[request] == len(expected)
-        assert blocks[request, : len(expected)].tolist() == expected
+        lists = known(steps[: number + 1])
+        requests = orders[number // 2 % len(orders)]
+        blocks, counts = tables.of(requests)
+        assert blocks.shape == (len(requests), max(map(len, lists_of(lists, requests)), default=0))
+        for row, expected in enumerate(lists_of(lists, requests)):
+            assert counts[row] == len(expected)
+            assert blocks[row, : len(expected)].tolist() == expected
+
+
+def lists_of(lists: dict[int, list[int]], requests: list[int]) -> list[list[int]]:
+    return [lists.get(request, []) for request in requests]
 
 
 def test_nothing_is_known_of_nobody() -> None:
