@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 MAX_CHARS = 400
+MAX_BYTES = 4 * MAX_CHARS  # of a line, its last
 CPP = "TensorRT-LLM"  # as its C++ names itself; its Python says TRT-LLM
 LEAST_SECRET = 6  # characters: a shorter one would be found everywhere
 SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
@@ -50,6 +51,7 @@ class Said:
         known = {secret for secret in secrets if len(secret) >= LEAST_SECRET}
         longest_first = sorted(known, key=len, reverse=True)
         self._secrets = re.compile("|".join(map(re.escape, longest_first))) if known else None
+        self._longest = len(longest_first[0]) if known else 0
         self._begun = b""
         self.may_quote = False  # a request may have come in
         self.withheld = 0  # lines that weren't told
@@ -74,6 +76,8 @@ class Said:
             return None
         if self._secrets is not None:
             told = self._secrets.sub("***", told)
+            if len(raw) == MAX_BYTES:  # it was cut, perhaps within a secret
+                told = told[self._longest :]
         line = Line(_level(text), told[:MAX_CHARS])
         self.last = line.text
         if line.level == "error":
@@ -88,7 +92,7 @@ def secrets_in(env: Mapping[str, str]) -> list[str]:
 
 def _shown(raw: bytes) -> bytes:
     """What a terminal would show in the end: a progress bar is drawn over itself."""
-    return raw.rstrip(b"\r").rpartition(b"\r")[2][-4 * MAX_CHARS :]
+    return raw.rstrip(b"\r").rpartition(b"\r")[2][-MAX_BYTES:]
 
 
 def _level(text: str) -> str:

@@ -126,3 +126,14 @@ def test_whatever_comes_is_taken(parts: list[bytes], serves: bool) -> None:
         for line in said.heard(part):
             assert "sesame-sesame" not in line.text
             assert len(line.text) <= MAX_CHARS
+
+
+@pytest.mark.parametrize("in_two", [False, True])
+def test_no_half_of_a_secret_is_told_where_a_long_line_was_cut(in_two: bool) -> None:
+    secret = "sesame-0123456789"
+    for after in range(1570, 1610):
+        said = Said([secret])
+        line = b"x" * 900 + secret.encode() + b"y" * after
+        parts = [line[:1000], line[1000:] + b"\n"] if in_two else [line + b"\n"]
+        told = "".join(one.text for part in parts for one in said.heard(part))
+        assert not any(half in told for half in ("sesame", "6789", "89y"))
