@@ -25,7 +25,7 @@ from tests.e2e.replicas import (
     wait_until_none_is_open,
 )
 from tests.postgres import Server, server
-from tests.stack import BULKHEAD, REPO, SOAK, Stack, fake_config, running
+from tests.stack import BULKHEAD, REPO, SOAK, Stack, fake_config, free_port, running
 
 KILLS = 20 if SOAK else 3
 
@@ -178,7 +178,16 @@ def test_a_second_gateway_of_a_sqlite_store_is_told_of_postgresql(tmp_path: Path
 
 def _refused(folder: Path, environ: dict[str, str]) -> str:
     done = subprocess.run(
-        [*BULKHEAD, "gateway", "--config", str(folder / "bulkhead.toml"), "--port", "1"],
+        [
+            *BULKHEAD,
+            "gateway",
+            "--config",
+            str(folder / "bulkhead.toml"),
+            "--port",
+            "1",
+            "--admin-port",
+            str(free_port()),
+        ],  # fmt: skip
         capture_output=True,
         text=True,
         cwd=REPO,

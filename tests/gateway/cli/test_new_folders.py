@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from gateway.cli.commands import main
 from gateway.store.connection import DATABASE
 from runtime import keyring
+from tests.stack import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("BULKHEAD_CONFIG", "BULKHEAD_ENV", "BULKHEAD_STATE", "BULKHEAD_ROOT_SECRET"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("BULKHEAD_PORT", "BULKHEAD_ADMIN_PORT"):  # the usual ones may be in use here
+        monkeypatch.setenv(name, str(free_port()))
     return tmp_path
 
 
