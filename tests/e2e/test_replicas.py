@@ -187,7 +187,7 @@ def _refused(folder: Path, environ: dict[str, str]) -> str:
             "1",
             "--admin-port",
             str(free_port()),
-        ],  # fmt: skip
+        ],
         capture_output=True,
         text=True,
         cwd=REPO,
