@@ -10,6 +10,7 @@ from gateway.conformance.verdict import Line, told, unknown
 
 PAIRS = 6
 WORDS = 100  # of a prompt, five tokens each or so
+CHANCE = 0.25  # of a hit: so little may be the beginning of an earlier prompt of b's own
 FASTER = 0.8  # a prompt that was computed before takes less than this share of one that wasn't
 NAMES = ("cross-tenant hits by cached tokens", "cross-tenant hits by time")
 
@@ -42,6 +43,8 @@ def _by_tokens(own: list[Said], seen: list[Said], new: list[Said]) -> Line:
     usual = max(said.cached or 0 for said in new)
     crossed = max((said.cached or 0) - usual for said in seen)
     again = max(said.cached or 0 for said in own)
+    if crossed <= again * CHANCE:
+        crossed = 0
     return told(
         NAMES[0],
         holds=crossed <= 0,

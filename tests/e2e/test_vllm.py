@@ -43,6 +43,20 @@ def vllm() -> list[str]:
     return [str(Path(found).with_name("python")), "-m", "vllm.entrypoints.openai.api_server"]
 
 
+def until_answered(url: str, server: subprocess.Popen[bytes]) -> None:
+    """It takes minutes to start."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        assert server.poll() is None, "vLLM ended before it answered"
+        try:
+            if httpx.get(f"{url}/models").status_code == 200:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(1)
+    raise AssertionError("vLLM didn't answer in time")
+
+
 # Where it isn't a soak there is no such test, rather than one that is skipped.
 if SOAK:
 
@@ -69,18 +83,6 @@ if SOAK:
                 yield url
             finally:
                 server.terminate()
-
-    def until_answered(url: str, server: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            assert server.poll() is None, "vLLM ended before it answered"
-            try:
-                if httpx.get(f"{url}/models").status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            time.sleep(1)
-        raise AssertionError("vLLM didn't answer in time")
 
     async def test_vllm_does_as_it_must(vllm_url: str) -> None:
         lines = [line async for line in trials(Target(vllm_url, kind="vllm"))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.conformance import cancels
-from gateway.conformance.backend import Target, Unusable
+from gateway.conformance import caches, cancels
+from gateway.conformance.backend import Said, Target, Unusable
 from gateway.conformance.run import TRIALS, trials
 from gateway.conformance.verdict import Verdict
 from tests.gateway.conformance.model_server import ModelServer
@@ -113,3 +113,23 @@ async def test_a_server_that_takes_no_salt_is_to_be_called_so() -> None:
 async def test_nobody_there() -> None:
     with pytest.raises(Unusable, match="refused"):
         [line async for line in trials(Target("http://127.0.0.1:9/v1", model="m"))]
+
+
+@pytest.mark.parametrize(
+    ("own", "seen", "new", "verdict"),
+    [
+        (480, 0, 0, Verdict.PASS),
+        (480, 32, 0, Verdict.PASS),  # b's own earlier prompts began with the same few tokens
+        (480, 480, 0, Verdict.FAIL),
+        (480, 512, 32, Verdict.FAIL),
+        (480, 160, 0, Verdict.FAIL),  # of one page in three
+        (0, 32, 0, Verdict.FAIL),  # nothing else is ever hit
+    ],
+)
+def test_a_beginning_that_is_alike_by_chance_is_no_hit(
+    own: int, seen: int, new: int, verdict: Verdict
+) -> None:
+    def said(cached: int) -> list[Said]:
+        return [Said("", {"prompt_tokens_details": {"cached_tokens": cached}}, "length", 0.1)]
+
+    assert caches._by_tokens(said(own), said(seen), said(new)).verdict is verdict
