@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -112,11 +113,29 @@ class Gate:
         """Let one in, or don't. Raises LimiterDown."""
         if not takes:
             return Verdict(True, (), ()), Grant(self, id, takes, further)
-        verdict = await self._limiter.reserve(id, takes)
+        verdict = await self._reserve(id, takes)
         if not verdict.admitted:
             return verdict, None
         grant = self._grants[id] = Grant(self, id, takes, further)
         return verdict, grant
+
+    async def _reserve(self, id: str, takes: Sequence[Take]) -> Verdict:
+        """What is asked for by one who leaves meanwhile is given back, if it's had."""
+        if not self._limiter.waits:
+            return await self._limiter.reserve(id, takes)
+        asking = asyncio.create_task(self._limiter.reserve(id, takes))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            self._beside(self._give_back(id, takes, asking))
+            raise
+
+    async def _give_back(
+        self, id: str, takes: Sequence[Take], asking: asyncio.Task[Verdict]
+    ) -> None:
+        with suppress(LimiterDown):
+            if (await asking).admitted:
+                await self._limiter.settle(id, takes, [_used(take, 0, 0) for take in takes])
 
     async def look(self, takes: Sequence[Take]) -> Verdict:
         """Each limit's level as it is. Raises LimiterDown."""
@@ -127,7 +146,7 @@ class Gate:
         for grant, _ in ended:
             del self._grants[grant.id]
         if ended and self._limiter.waits:
-            await self._through(self._settle(ended))
+            await asyncio.shield(self._beside(self._settle(ended)))
         else:
             await self._settle(ended)
 
@@ -164,11 +183,12 @@ class Gate:
                 await asyncio.shield(self._renewal)
             await self._limiter.settle(grant.id, grant.takes, used)
 
-    async def _through(self, work: Coroutine[Any, Any, None]) -> None:
+    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Goes on whoever is cancelled."""
         task = asyncio.create_task(work)
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
-        await asyncio.shield(task)
+        return task
 
     async def drain(self) -> None:
         """Returns once what is being settled has been."""
