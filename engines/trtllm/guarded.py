@@ -12,6 +12,10 @@ from engines.trtllm.versions import HOOK, Version
 Faults = Iterator[tuple[str, str]]
 
 BLIND = "blinds the guard: {}; leave it out, or say `guard = false`"
+UNASKED = (
+    "is missing: a launcher on another machine has to ask for one, or anybody there could read what"
+    " the guard saw, and follow in the place of the gateway, which then sends nothing to the server"
+)
 # What each setting must be, and why the guard sees nothing where it is anything else.
 WATCHED: dict[str, tuple[object, str]] = {
     "host_cache_bytes": (0, "a block that went to the host comes back into other memory"),
@@ -60,8 +64,15 @@ def url_faults(trt: Found, version: Version | None, servers: Sequence[Any] | Non
             yield key, "is there twice: each server has its own launcher"
         elif url and (told := places.guard_url_fault(url)):
             yield key, told
-    if trt.guard_secret and not trt.guard_url and not any(own):
+    yield from _secret_faults(trt, [url for url in (trt.guard_url, *own) if url])
+
+
+def _secret_faults(trt: Found, urls: Sequence[str]) -> Faults:
+    if trt.guard_secret and not urls:
         yield "trt.guard_secret", "means nothing without a `guard_url`"
+    asked = [url for url in urls if not places.guard_url_fault(url)]
+    if trt.guard_secret == "" and any(map(places.guard_is_open, asked)):
+        yield "trt.guard_secret", UNASKED
 
 
 def _unheard(key: str, version: Version | None) -> Faults:

@@ -39,6 +39,11 @@ def guard_url_fault(url: str) -> str:
     return url_fault(url)
 
 
+def guard_is_open(url: str) -> bool:
+    """Whether other machines may follow the launcher at a good URL, if it asks for no secret."""
+    return not is_of_this_machine(urlsplit(url).hostname or "")
+
+
 def address_faults(addresses: Sequence[str | None]) -> Iterator[tuple[int, str]]:
     """What is wrong with a list of `host:port`, as (index, reason)."""
     seen: set[str] = set()
@@ -53,6 +58,15 @@ def address_faults(addresses: Sequence[str | None]) -> Iterator[tuple[int, str]]
         elif address.lower() in seen:
             yield i, "is there twice"
         seen.add(address.lower())
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Whether nobody else can call it there."""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
 def is_public(host: str) -> bool:

@@ -60,6 +60,10 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
         "gauge",
         "Violations that it has told of, since this process follows it.",
     ),
+    "bulkhead_guard_unwatched": (
+        "gauge",
+        "Requests ended since it watched no more, since this process follows it.",
+    ),
     "bulkhead_guard_steps": ("gauge", "Steps that it has looked at, since its server's start."),
     "bulkhead_keys_blind": ("gauge", "Whether keys can't be checked: all requests are refused."),
     "bulkhead_limits_together": (

@@ -35,5 +35,6 @@ def gauges(
 def _guard(guard: Trust, labels: dict[str, str]) -> Iterator[Sample]:
     yield Sample("bulkhead_guard_trusted", labels, not guard.fault)
     yield Sample("bulkhead_guard_violations", labels, guard.violations)
+    yield Sample("bulkhead_guard_unwatched", labels, guard.unwatched)
     if guard.last is not None:
         yield Sample("bulkhead_guard_steps", labels, guard.last.steps)

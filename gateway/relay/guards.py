@@ -29,6 +29,7 @@ log = structlog.get_logger()
 TICK_S = 0.25
 RETRY_S = 0.5
 CONNECT_S = 2.0
+STALL_S = 1.0  # between two looks at a guard: this process stood still
 MAX_LINE_BYTES = 64 * 1024
 
 
@@ -105,6 +106,8 @@ class Follower:
         self._trust = trust
         self._guards = guards
         self._fault = trust.fault  # as it was judged last
+        self._unwatched = trust.unwatched  # what had been ended by then
+        self._judged_at = asyncio.get_running_loop().time()
 
     async def run(self) -> None:
         """Until cancelled; then nobody is trusted."""
@@ -185,8 +188,16 @@ class Follower:
         return False
 
     def _judge(self) -> None:
-        before, self._fault = self._fault, self._trust.judge(asyncio.get_running_loop().time())
-        self._guards.judged(self._model, self._place, self._trust, before)
+        now, trust = asyncio.get_running_loop().time(), self._trust
+        if now - self._judged_at > STALL_S:
+            trust.stood_still(now - self._judged_at)
+        self._judged_at = now
+        before, self._fault = self._fault, trust.judge(now)
+        stopped, self._unwatched = trust.unwatched - self._unwatched, trust.unwatched
+        if stopped:
+            url = self._place.base_url
+            log.error("guard_lost", model=self._model, url=url, reason=trust.fault, stopped=stopped)
+        self._guards.judged(self._model, self._place, trust, before)
 
 
 async def _lines(reply: Reply) -> AsyncGenerator[bytes]:

@@ -3,7 +3,9 @@
 A guard looks, inside TensorRT-LLM, whether requests read only blocks of their own tenant. Its
 launcher tells of it: a line of counters a second, and one for each violation as it comes. Requests
 are sent to a server only while its guard is known to watch: before the first line, after a silence,
-once it has failed, or where answers come and it counts no steps, nothing is sent there.
+once it has failed, or where answers come and it counts no steps, nothing is sent there. What runs
+there is ended where it runs on unwatched: if the guard has failed or counts no steps, or a silence
+lasts longer than it takes to connect anew.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from engines.trtllm.salts import is_of
 from gateway.errors import Refusal
 from gateway.relay.upstream_errors import refusal_of
 
-SILENT_S = 5.0  # without a line
+SILENT_S = 5.0  # without a line: nothing is sent there
+UNWATCHED_S = 10.0  # without a line: what runs there is ended; before that we may connect anew
 JUDGED_S = 0.9  # at least, between two looks at the steps
 STRIKES = 3  # requests that were answered, and no step since they were sent
 
@@ -114,6 +117,7 @@ class Trust:
         self.flights: set[Flight] = set()
         self.last: Counters | None = None
         self.violations = 0  # that were told to us
+        self.unwatched = 0  # requests that were ended since nobody watched them
         self.seq = 0  # of the last one, since `boot`
         self.trouble = ""  # why it can't be heard
         self.has_ended = False  # its launcher said so: it is sent nothing from then on
@@ -121,13 +125,14 @@ class Trust:
         self._steps, self._strikes = 0, 0
         self._judged_at = self._flat_since = now
         self.fault = ""
+        self._is_blind = False  # whatever runs there, runs unwatched
         self.judge(now)
 
     def board(self, salt: str) -> Flight:
         """A request with that salt is sent there."""
         flight = Flight(salt, self.flights)
         self.flights.add(flight)
-        if self.last is not None and self.last.poisoned:  # since it was chosen
+        if self._is_blind:  # since it was chosen
             flight.stop()
         return flight
 
@@ -156,9 +161,11 @@ class Trust:
             if asked_at > self._flat_since:
                 self._strikes, self._flat_since = self._strikes + 1, asked_at
         self.last, self._heard_at, self.trouble, self.has_ended = counters, now, "", False
-        if counters.poisoned:
-            self._stop(self.flights)
         self.judge(now)
+
+    def stood_still(self, seconds: float) -> None:
+        """We ourselves did nothing for so long, and nothing was handed on: that's no silence."""
+        self._heard_at += seconds
 
     def violated(self, violation: Violation) -> int:
         """Ends the requests that it concerns, and no other: how many."""
@@ -168,8 +175,13 @@ class Trust:
         return self._stop({one for one in self.flights if is_of(violation, one.salt)})
 
     def judge(self, now: float) -> str:
-        """The fault, as of now."""
+        """The fault, as of now. Ends what runs there, if nobody watches it any more."""
         self.fault = self._reason(now)
+        last, is_stuck = self.last, self._strikes >= STRIKES
+        is_lost = last is not None and now - self._heard_at > UNWATCHED_S
+        self._is_blind = is_lost or is_stuck or (last is not None and last.poisoned)
+        if self._is_blind:
+            self.unwatched += self._stop(self.flights)
         return self.fault
 
     def _steps_are(self, steps: int, now: float) -> None:

@@ -2,8 +2,9 @@
 
 STARTING -> READY -> DRAINING -> ended
 It is READY once it has answered with a real token, and its guard, if there is to be one, has
-counted the step. Then it serves until it is told to go, or until `watch` finds that it must be
-replaced. Nothing of it is left when `run` returns.
+counted the step; if that saw a violation by then, it is DRAINING at once. It serves until it is
+told to go, or until `watch` finds that it must be replaced. Nothing of it is left when `run`
+returns.
 """
 
 from __future__ import annotations
@@ -110,14 +111,17 @@ class Life:
         self._watch = Watch(self._patience, guard, ready_at)
         if guard and self._guards:
             self.feed = Feed(self._guards, guard)
-        log.info("trt_ready", model=self._plan.model, pid=child.pid, s=round(ready_at - began, 2))
-        self._show(TrtState.READY, token_at=time.time())
+        is_sound = self._watch.looked(guard) is None  # nothing was wrong before its first token
+        if is_sound:
+            start_s = round(ready_at - began, 2)
+            log.info("trt_ready", model=self._plan.model, pid=child.pid, s=start_s)
+            self._show(TrtState.READY, token_at=time.time())
         try:
             end = await self._serve(child)
         finally:
             if self.feed:
                 self.feed.end()
-        return Ended(end.reason, time.monotonic() - ready_at, end.drains)
+        return Ended(end.reason, time.monotonic() - ready_at, end.drains and is_sound)
 
     async def _first_token(self, child: Child) -> State | None:
         """Ask until it answers, and see to it that its guard counts. Raises StartFailed."""

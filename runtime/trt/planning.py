@@ -13,6 +13,7 @@ from engines.trtllm import command
 from engines.trtllm.closure import NoModule
 from engines.trtllm.command import address_of
 from engines.trtllm.commands import Laid, Served, addresses
+from engines.trtllm.places import is_of_this_machine
 from engines.trtllm.render import Unrenderable
 from engines.trtllm.rendered import rendered, write
 from engines.trtllm.roles import Role, is_disaggregated, roles
@@ -25,6 +26,7 @@ from runtime.trt.plan import Plan
 from runtime.trt.said import secrets_in
 
 SHM = Path("/dev/shm")  # noqa: S108 - a folder of ours is made in it, or refused
+NAME = "name a secret that followers must show (`trt.guard_secret`)"
 PUBLIC = "say --allow-public if something else keeps strangers away from it"
 NO_PROGRAM = (
     "`trt.python` and `trt.image` are both empty: nothing can be launched, only attached. Name the "
@@ -182,6 +184,9 @@ def events_bind(target: Target, listen: Bind | None, *, allow_public: bool) -> B
     where = listen or (bind_of(url, "guard_url") if url else None)
     if where and not allow_public:
         refuse_public(where, "the guard's events", PUBLIC)
+    trt = target.served.trt
+    if where and trt.guard and not (trt.guard_secret or is_of_this_machine(where.host)):
+        raise LaunchRefused(f"the guard's events would be told to anybody who asks {where}; {NAME}")
     return where
 
 

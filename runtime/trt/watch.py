@@ -57,7 +57,7 @@ class End(NamedTuple):
 
 
 class Watch:
-    """What was seen of one server since its first token came, at `now`.
+    """What was seen of one server; its first token came at `now`.
 
     `guard` is what the guard said then; None where there is none to be.
     """
@@ -82,7 +82,7 @@ class Watch:
         if guard.is_poisoned:
             return End("the guard has failed: it vouches for nothing any more")
         self._guard = guard
-        if guard.violations > last.violations:
+        if guard.violations:  # those from before its first token, too
             return End("the guard saw a block that wasn't the request's", drains=True)
         return None
 

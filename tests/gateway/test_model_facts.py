@@ -85,7 +85,7 @@ def test_a_card_that_broke_since_its_deploy_counts_as_none_and_is_logged(tmp_pat
 
 TRT = 'engine = "tensorrt-llm"\n'
 UNGUARDED = "[models.trt]\nguard = false\n"
-GUARDED = '[models.trt]\nguard_url = "http://gpu:9000"\n'
+GUARDED = '[models.trt]\nguard_url = "http://127.0.0.1:9000"\n'
 
 
 def checkpoint(folder: Path, **quantization: object) -> Path:

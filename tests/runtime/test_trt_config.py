@@ -12,7 +12,8 @@ from runtime.config.models import FOREIGN_KEYS
 from runtime.config_file import Given, parse
 
 MODEL = '[[models]]\nid = "m"\nengine = "tensorrt-llm"\n'
-GUARD = 'guard_url = "http://gpu-1:9000"\n'
+GUARD = 'guard_url = "http://127.0.0.1:9000"\n'
+SECRET = 'guard_secret = "G"\n'
 HOOK = 'version = "1.3.0rc22"\n'
 OFF = "guard = false\n"
 CONTEXT = '[models.trt.context]\nurls = ["gpu-1:8001"]\n{}'
@@ -32,7 +33,8 @@ def faults(trt: str = GUARD, more: str = "", after: str = "") -> dict[str, str]:
         (GUARD, "", ""),
         (HOOK, "", ""),
         (OFF, "", ""),
-        (GUARD + 'guard_secret = "G"\n', "", ""),
+        (GUARD + SECRET, "", ""),
+        ('guard_url = "http://gpu-1:9000"\n' + SECRET, "", ""),
         (GUARD, 'url = "http://10.0.0.5:8000/v1"\nupstream_model = "x"\n', ""),
         (GUARD, 'url = "https://trt.example.com/v1"\napi_key_secret = "K"\n', ""),
         (GUARD, 'path = "/on/another/machine"\n', ""),
@@ -274,16 +276,30 @@ SERVER = '[[models.servers]]\nurl = "http://{0}:8000/v1"\nguard_url = "{1}"\n'
 
 def test_each_of_several_servers_has_a_guard_of_its_own() -> None:
     two = SERVER.format("a", "http://a:9000") + SERVER.format("b", "http://b:9000")
-    secret = 'guard_secret = "G"\n'
-    assert faults(secret, after=two) == {}
-    assert list(faults(GUARD, after=two)) == ["trt.guard_url"]
+    assert faults(SECRET, after=two) == {}
+    assert list(faults(GUARD + SECRET, after=two)) == ["trt.guard_url"]
     twice = SERVER.format("a", "http://a:9000") + SERVER.format("b", "http://a:9000")
-    assert list(faults(after=twice, trt="")) == ["servers[1].guard_url"]
+    assert list(faults(after=twice, trt=SECRET)) == ["servers[1].guard_url"]
     one = SERVER.format("a", "http://a:9000") + SERVER.format("b", "")
-    assert list(faults(after=one, trt="")) == ["servers[1].guard_url"]
-    assert faults(after=one, trt=HOOK) == {}, "where the guard ends requests by itself, it may"
+    assert list(faults(after=one, trt=SECRET)) == ["servers[1].guard_url"]
+    assert faults(after=one, trt=HOOK + SECRET) == {}, (
+        "where the guard ends requests by itself, it may"
+    )
     public = SERVER.format("a", "http://9.9.9.9:9000") + SERVER.format("9.9.9.9", "http://b")
-    assert list(faults(after=public, trt="")) == ["servers[1].url", "servers[0].guard_url"]
+    assert list(faults(after=public, trt=SECRET)) == ["servers[1].url", "servers[0].guard_url"]
+
+
+HERE = ("http://127.0.0.1:9000", "http://localhost:9", "http://[::1]:9", "http://127.9.9.9")
+ELSEWHERE = ("http://gpu-1:9000", "https://gpu-1/guard", "http://10.0.0.5:9000", "http://[fd00::1]")
+
+
+@pytest.mark.parametrize("url", HERE + ELSEWHERE)
+def test_a_launcher_on_another_machine_asks_for_a_secret(url: str) -> None:
+    """Strangers there could take up all its followers, and the gateway would hear nothing."""
+    expected = [] if url in HERE else ["trt.guard_secret"]
+    assert list(faults(f'guard_url = "{url}"\n')) == expected
+    assert list(faults("", after=SERVER.format("a", url))) == expected
+    assert faults(f'guard_url = "{url}"\n{SECRET}') == {}
 
 
 def test_what_was_recorded_of_a_release_counts_more_than_its_number(
@@ -370,4 +386,4 @@ def test_what_the_gateway_sees_in_it() -> None:
     (model,) = file.models
     assert (model.is_attached, model.server_kind) == (True, "trtllm")
     assert model.urls == ("http://127.0.0.1:8000/v1",)
-    assert model.attached[0].guard_url == "http://gpu-1:9000"
+    assert model.attached[0].guard_url == "http://127.0.0.1:9000"

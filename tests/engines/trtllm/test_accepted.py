@@ -34,7 +34,7 @@ VALUES: dict[str, list[Any]] = {
     "cuda_graphs": [True, False],
     "chunked_prefill": [False, True],
     "guard": [True, True, False],
-    "guard_url": ["http://gpu:9000", ""],
+    "guard_url": ["http://127.0.0.1:9000", ""],
     "context": [{}, {"urls": ["a:1"]}, {"urls": ["a:1"], "router": "kv_cache_aware"}],
     "generation": [{}, {"urls": ["b:1"]}],
 }
@@ -86,7 +86,7 @@ def test_what_is_taken_can_be_rendered_and_watched(
     changed: dict[str, Any], extra: dict[str, Any], cache: str
 ) -> None:
     """With the guard, it is the configuration that the guard was written for."""
-    told = DEFAULTS | {"guard_url": "http://gpu:9000"} | changed | {"extra": extra}
+    told = DEFAULTS | {"guard_url": "http://127.0.0.1:9000"} | changed | {"extra": extra}
     if not told["guard"]:
         told["guard_url"] = ""
     trt = convert(told, TrtSettings)

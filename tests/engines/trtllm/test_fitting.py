@@ -30,7 +30,7 @@ OFF = {"guard": False}
 
 def found(folder: Path, **trt: Any) -> dict[str, str]:
     """What is wrong, by key."""
-    told = convert({"guard_url": "http://gpu:9000"} | trt, TrtSettings)
+    told = convert({"guard_url": "http://127.0.0.1:9000"} | trt, TrtSettings)
     told = convert({"guard_url": ""} | trt, TrtSettings) if not told.guard else told
     wrong = list(faults({"trt": told, "path": str(folder)}))
     return dict(wrong)

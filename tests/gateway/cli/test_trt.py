@@ -133,6 +133,7 @@ ONE = """
 url = "http://llama:8000/v1"
 [models.trt]
 guard_url = "http://llama:9000"
+guard_secret = "GUARD"
 """
 SEVERAL = """
 [[models.servers]]
@@ -141,6 +142,8 @@ guard_url = "http://llama-0:9000"
 [[models.servers]]
 url = "http://llama-1:8000/v1"
 guard_url = "http://llama-1:9000"
+[models.trt]
+guard_secret = "GUARD"
 """
 
 

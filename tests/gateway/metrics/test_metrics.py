@@ -140,6 +140,10 @@ def test_gauges_tell_which_guards_watch() -> None:
     told = found()
     assert (told["bulkhead_guard_trusted"], told["bulkhead_place_takes"]) == (1, 1)
     assert (told["bulkhead_guard_steps"], told["bulkhead_guard_violations"]) == (7, 1)
+    assert told["bulkhead_guard_unwatched"] == 0
+    place.guard.board("a salt")
+    place.guard.judge(100.0)
+    assert found()["bulkhead_guard_unwatched"] == 1
 
 
 def test_what_a_limit_refused_is_counted_by_whose_and_of_what() -> None:

@@ -241,6 +241,46 @@ async def test_a_stream_that_broke_is_taken_up_where_it_was_left() -> None:
         assert found.fault == "", "for a moment it is trusted: five seconds"
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_stream_that_is_lost_ends_what_runs_there_unwatched(
+    streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server itself goes on: without a hook nobody else would end its answers."""
+    monkeypatch.setattr(trust, "SILENT_S", 0.5)
+    monkeypatch.setattr(trust, "UNWATCHED_S", 1.0)
+    async with world() as found:
+        found.model.begins = streamed
+        await found.trusted()
+        asked = found.errand("one", stream=streamed)
+        work = collect(found.relay, asked) if streamed else found.relay.whole(asked)
+        running: asyncio.Task[Any] = asyncio.ensure_future(work)
+        await until(lambda: found.model.salts)
+        with capture_logs() as logs:
+            found.launcher.status = 503
+            found.launcher.break_off()
+            with pytest.raises(IntegrityAbort):
+                await asyncio.wait_for(running, WAIT_S)
+        (line,) = [line for line in logs if line["event"] == "guard_lost"]
+        assert line["stopped"] == 1
+        assert "nothing was heard" in line["reason"]
+        assert len(found.model.salts) == 1, "nothing more is sent there"
+        found.launcher.status = 200
+        await found.trusted()
+        found.model.begins = True
+        await found.relay.whole(found.errand())
+
+
+async def test_a_cut_that_is_mended_in_time_ends_nothing() -> None:
+    async with world() as found:
+        await found.trusted()
+        one, seen = found.streaming("one")
+        await until(lambda: seen)
+        found.launcher.break_off()
+        await until(lambda: len(found.launcher.asked) == 2 and found.launcher.followers)
+        found.model.ending(salt_of(KEY, "one")).set()
+        assert (await one)[-1].done
+
+
 async def test_once_its_launcher_ends_the_stream_nothing_is_sent_and_what_runs_may_end() -> None:
     async with world() as found:
         await found.trusted()

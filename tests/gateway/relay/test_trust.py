@@ -10,7 +10,15 @@ from hypothesis import given, strategies as st
 
 from engines.trtllm.salts import digest, salt_id
 from gateway.errors import IntegrityAbort, Refusal
-from gateway.relay.trust import SILENT_S, BadLine, Counters, Flight, Trust, meaning
+from gateway.relay.trust import (
+    SILENT_S,
+    UNWATCHED_S,
+    BadLine,
+    Counters,
+    Flight,
+    Trust,
+    meaning,
+)
 
 ONE, TWO = "salt of one", "salt of two"
 
@@ -100,6 +108,36 @@ def test_a_silence_ends_the_trust_and_a_line_restores_it() -> None:
     assert "nothing was heard" in trust.judge(10.1 + SILENT_S)
     trust.counted(counters(5), 0.0, 20.0)
     assert trust.fault == ""
+
+
+def test_a_silence_that_lasts_ends_what_runs_there() -> None:
+    """Where a release has no hook, nobody else would end who reads another's block."""
+    trust = Trust(0.0)
+    trust.counted(counters(5), 0.0, 10.0)
+    one, two = flights(trust, ONE, TWO)
+    trust.judge(10.0 + UNWATCHED_S)
+    assert (one.fault, two.fault) == (None, None), "there is time to connect anew"
+    trust.judge(10.1 + UNWATCHED_S)
+    for flight in (one, two):
+        with pytest.raises(IntegrityAbort):
+            flight.check()
+    assert trust.unwatched == 2
+    with pytest.raises(IntegrityAbort):  # whose place was chosen a moment before
+        trust.board(ONE).check()
+    trust.counted(counters(6), 0.0, 30.0)
+    trust.board(ONE).check()
+
+
+def test_a_time_in_which_we_stood_still_is_no_silence() -> None:
+    trust = Trust(0.0)
+    trust.counted(counters(5), 0.0, 10.0)
+    (one,) = flights(trust, ONE)
+    trust.stood_still(60.0)
+    assert trust.judge(70.0) == ""
+    assert "nothing was heard" in trust.judge(70.1 + SILENT_S)
+    assert one.fault is None
+    trust.judge(70.1 + UNWATCHED_S)
+    assert one.fault is not None
 
 
 def test_a_launcher_that_ends_the_stream_is_sent_nothing_from_then_on() -> None:
@@ -206,9 +244,13 @@ def looks(trust: Trust, *seen: tuple[float, int, float]) -> list[bool]:
 
 def test_answers_without_steps_end_the_trust_until_there_is_one() -> None:
     trust = Trust(0.0)
+    (running,) = flights(trust, ONE)
     flat = [(float(now), 5, now - 0.1) for now in range(1, 5)]
-    assert looks(trust, *flat) == [True, True, True, False]
+    assert looks(trust, *flat[:3]) == [True, True, True]
+    assert running.fault is None
+    assert looks(trust, flat[3]) == [False]
     assert trust.fault == "it answers, and its guard counts no steps"
+    assert running.fault is not None, "nobody watches it"
     assert looks(trust, (9.0, 5, 0.0), (10.0, 6, 0.0)) == [False, True]
 
 

@@ -186,6 +186,17 @@ async def test_a_violation_lets_answers_end_and_replaces_the_server(tmp_path: Pa
         assert (view.failures, view.guard and view.guard.violations) == (0, 0)
 
 
+async def test_a_violation_before_the_first_token_is_never_ready(tmp_path: Path) -> None:
+    """A server that others may reach already is let end what runs there, and replaced."""
+    seen = [{"step": 1, "request": 5, "kind": "foreign", "block": 9}]
+    async with launched(tmp_path, violations=seen) as one:
+        view = await one.ended()
+        assert view.reason == "the guard saw a block that wasn't the request's"
+        assert (view.token_at, view.failures) == (0, 1), "a start that failed: the next one waits"
+        one.behave()
+        await one.ready(starts=view.starts + 1)
+
+
 async def test_what_runs_on_is_watched_until_it_has_ended(tmp_path: Path) -> None:
     """No hook stops it in older releases: only a gateway does, if it is told."""
     patience = replace(QUICK, drain_s=600)

@@ -16,9 +16,13 @@ from runtime.trt.bind import Bind, LaunchRefused
 from runtime.trt.child import Command
 from runtime.trt.planning import Wish, events_bind, plan_of, target_of
 
-ALONE = (
-    'url = "http://10.0.0.5:8000/v1"\n[models.trt]\n{program}guard_url = "http://10.0.0.5:9000"\n'
-)
+ALONE = """
+url = "http://10.0.0.5:8000/v1"
+[models.trt]
+{program}
+guard_url = "http://10.0.0.5:9000"
+guard_secret = "GUARD"
+"""
 SEVERAL = """
 servers = [
     {{ url = "http://10.0.0.5:8000/v1", guard_url = "http://10.0.0.5:9000" }},
@@ -26,6 +30,7 @@ servers = [
 ]
 [models.trt]
 {program}
+guard_secret = "GUARD"
 """
 APART = """
 url = "http://10.0.0.5:8000/v1"
@@ -99,6 +104,17 @@ def test_one_of_several_is_named_and_has_its_own_guard_url(tmp_path: Path) -> No
     assert planned(found, server=Bind("10.0.0.6", 8000)).command[5] == "10.0.0.6"
 
 
+def test_other_machines_follow_only_who_asks_for_a_secret(tmp_path: Path) -> None:
+    text = ALONE.replace("http://10.0.0.5:9000", "http://127.0.0.1:9000").replace(
+        'guard_secret = "GUARD"\n', ""
+    )
+    target = target_of(settings(tmp_path, text).file.models[0], Wish())
+    assert events_bind(target, None, allow_public=False) == Bind("127.0.0.1", 9000)
+    for allow_public in (False, True):
+        with pytest.raises(LaunchRefused, match="guard_secret"):
+            events_bind(target, Bind("10.0.0.5", 9000), allow_public=allow_public)
+
+
 def test_phases_and_their_front(tmp_path: Path) -> None:
     found = settings(tmp_path, APART)
     with pytest.raises(LaunchRefused, match=r"--role.*context, generation, front"):
@@ -164,8 +180,7 @@ def test_of_our_environment_it_gets_what_is_no_business_of_ours(
 
 
 def test_only_the_guard_s_secret_is_needed(tmp_path: Path) -> None:
-    text = ALONE + 'guard_secret = "GUARD"\n'
-    found = settings(tmp_path, text)
+    found = settings(tmp_path, ALONE)
     assert found.secrets == {}
     path = tmp_path / "bulkhead.toml"
     environ = {"GUARD": "sesame-sesame", "TMPDIR": str(tmp_path)}

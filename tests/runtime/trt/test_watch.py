@@ -97,9 +97,11 @@ def test_what_the_guard_says_is_an_end_without_any_token(
         assert bool(end and end.drains) == drains
 
 
-def test_violations_from_before_are_no_news() -> None:
+def test_violations_from_before_its_first_token_are_an_end_too() -> None:
+    """What it has cached can't be trusted, whenever that was seen."""
     watch = Watch(PATIENCE, guard(10, violations=3), now=0)
-    assert watch.looked(guard(11, violations=3)) is None
+    end = watch.looked(guard(11, violations=3))
+    assert end == End("the guard saw a block that wasn't the request's", drains=True)
 
 
 def test_where_no_guard_is_to_be_none_is_missed() -> None:
