@@ -15,8 +15,8 @@ from typing import Any
 from engines import registry
 from engines.api import EngineError
 from engines.extras import how_to_install
-from engines.trtllm import manifest
-from engines.trtllm.settings import ENGINE as TENSORRT_LLM, TrtSettings
+from engines.trtllm import harmony, manifest
+from engines.trtllm.settings import ENGINE as TENSORRT_LLM, KIND as TRTLLM, TrtSettings
 from runtime.config.cards import card_of
 from runtime.config.check import convert
 from runtime.config.report import Report
@@ -41,6 +41,7 @@ def check(data: dict[str, Any], folder: Path, report: Report) -> None:
                 report.warn(f"{path}.{key}", message)
     _check_keys(data, folder, report)
     _check_tokenizers(data, folder, report)
+    _check_harmony(data, folder, report)
     _check_checkpoints(data, report)
     _check_extra(data, report)
     for i, model in enumerate(_list(data, "models")):
@@ -106,6 +107,28 @@ def _check_tokenizers(data: dict[str, Any], folder: Path, report: Report) -> Non
                 registry.prompt_encoder(str(folder / named))
             except EngineError as fault:
                 report.error(f"models[{i}].tokenizer", str(fault))
+
+
+def _check_harmony(data: dict[str, Any], folder: Path, report: Report) -> None:
+    """Models whose salts TensorRT-LLM drops: what their folder says, or their name if they may."""
+    for i, model in enumerate(_list(data, "models")):
+        named, cache = model.get("tokenizer", ""), model.get("cache", "")
+        if not _salts_trtllm(model):
+            continue
+        if isinstance(named, str) and named and harmony.is_one(folder / named):
+            told = f"its tokenizer's folder is a gpt-oss model's. {harmony.NO_SALT} prefixes"
+            report.error(f"models[{i}].cache", f'{told}: say "off", or "shared-accepted"')
+        elif cache == "salted" and harmony.is_named(model):
+            told = f"its name says gpt-oss. {harmony.NO_SALT} prefixes"
+            report.warn(f"models[{i}].cache", f"{told}: see what `bulkhead backend test` says")
+
+
+def _salts_trtllm(model: dict[str, Any]) -> bool:
+    """Whether a model is TensorRT-LLM's, and its tenants are to be told apart by salts."""
+    trt = model.get("trt")
+    reuses = not isinstance(trt, dict) or trt.get("block_reuse", True) is not False
+    is_trt = model.get("engine") == TENSORRT_LLM or model.get("kind") == TRTLLM
+    return is_trt and reuses and model.get("cache", "") in ("", "salted")
 
 
 def _check_keys(data: dict[str, Any], folder: Path, report: Report) -> None:

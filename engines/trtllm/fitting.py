@@ -15,7 +15,7 @@ from engines.build.described import rope_faults
 from engines.build.plan import GROUPS
 from engines.build.shape import Shape, UnsuitableModel, read_json, shape_of
 from engines.families import FAMILIES
-from engines.trtllm import gpus
+from engines.trtllm import gpus, harmony
 from engines.trtllm.checkpoint import BadCheckpoint, Checkpoint, read
 from engines.trtllm.phases import Phase
 from engines.trtllm.settings import Found
@@ -24,7 +24,6 @@ from engines.trtllm.versions import Version
 Faults = Iterator[tuple[str, str]]
 
 AWQ = "W4A16_AWQ"
-HARMONY = "gpt_oss"
 MOST_TOLD = 5  # faults of one checkpoint: a wrong build has the same one in every layer
 
 
@@ -145,12 +144,12 @@ def _length_faults(trt: Found, found: Checkpoint) -> Faults:
 
 def _guard_faults(trt: Found, phase: Phase, found: Checkpoint) -> Faults:
     """Models whose blocks the guard can't follow, or whose requests carry no salt."""
-    if found.family == HARMONY and trt.block_reuse:
+    if found.family == harmony.FAMILY and trt.block_reuse:
         told = "TensorRT-LLM passes no salt on for this family: one tenant would be given another's"
         yield "trt.block_reuse", f"{told} prefixes; say false"
     if trt.guard is not True:
         return
-    if found.family == HARMONY:
+    if found.family == harmony.FAMILY:
         yield "trt.guard", "tells tenants apart by salts, which this family's requests don't carry"
     elif found.has_window:
         yield (

@@ -13,6 +13,7 @@ from engines.trtllm.commands import Laid, Served
 from engines.trtllm.kubernetes import kubernetes_yaml
 from engines.trtllm.render import Unrenderable
 from engines.trtllm.rendered import Rendered, rendered, write
+from engines.trtllm.rewritten import Gone, rewrite
 from engines.trtllm.roles import roles
 from engines.trtllm.slurm import slurm_script
 from gateway.cli.accounts import as_json
@@ -25,6 +26,7 @@ from runtime.config.models import ModelSettings
 from runtime.settings import Settings
 
 GPUS = 8  # of a machine
+NOTHING = Gone((), ())
 ELSEWHERE = Path("/etc/bulkhead/trt")  # where files may lie that are printed
 
 
@@ -91,16 +93,28 @@ def render(  # noqa: PLR0913 - one argument an option
     folder = out.absolute() if out else ELSEWHERE / served.id.replace("/", "_")
     try:
         found = _rendered(served, str(folder), form, gpus_per_machine)
-        if out:
-            write(found, out)
+        gone = _written(found, out, form) if out else NOTHING
     except (Unrenderable, NoModule, OSError) as fault:
         raise Declined(f"{model}: {fault}") from None
     if out is None:
         click.echo(found.files[chosen(found, role)], nl=False)
     elif as_json:
-        click.echo(json.dumps({"folder": str(folder), "files": sorted(found.files)}))
+        told = {"folder": str(folder), "files": sorted(found.files)}
+        click.echo(json.dumps(told | {"removed": gone.removed, "left": gone.changed}))
     else:
         click.echo(f"{folder}: {', '.join(sorted({name.split('/')[0] for name in found.files}))}")
+        if gone.removed:
+            click.echo(f"Removed, of an earlier time: {', '.join(gone.removed)}")
+        if gone.changed:
+            click.echo(f"Of an earlier time, and changed since: {', '.join(gone.changed)}")
+
+
+def _written(found: Rendered, out: Path, form: str | None) -> Gone:
+    """A list for Kubernetes is one file, always of the same name."""
+    if form != "kubernetes":
+        return rewrite(found, out)
+    write(found, out)
+    return NOTHING
 
 
 def _rendered(served: Served, folder: str, form: str | None, gpus_per_machine: int) -> Rendered:

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from engines.trtllm import harmony
+from engines.trtllm.settings import KIND as TRTLLM
 from runtime.config.kinds import Count, Number, OptionalSecret, is_http_url
 from runtime.config.tls import ClientTls
 
@@ -93,6 +95,8 @@ def attached_faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if kind is not None and cache is not None:
         yield from _cache_faults(KINDS[kind], cache, body)
         yield from _inside_faults(KINDS[kind], cache, body)
+    if kind == TRTLLM:
+        yield from harmony.faults(found)
     if found.get("tokenizer") and kind is not None and not KINDS[kind].takes_ids:
         yield "tokenizer", f'servers of kind "{kind}" are sent plain prompts as they are'
     for key in OURS:

@@ -60,6 +60,21 @@ def test_a_folder_gets_all_of_it_byte_for_byte_the_same_each_time(tmp_path: Path
     assert b"KEY" not in b"".join(before.values())
 
 
+def test_what_an_earlier_time_left_there_is_removed_and_told(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(tmp_path, APART, "llama", "--out", str(out))[0] == 0
+    _, said, _ = run(tmp_path, "", "llama", "--out", str(out))
+    assert said.splitlines()[1] == (
+        "Removed, of an earlier time: context.yaml, front.yaml, generation.yaml"
+    )
+    assert {path.name for path in out.glob("*.*") if path.name[0] != "."} == {
+        "command.txt",
+        "serve.yaml",
+    }
+    _, said, _ = run(tmp_path, APART, "llama", "--out", str(out), "--json")
+    assert json.loads(said)["removed"] == ["serve.yaml"]
+
+
 @pytest.mark.parametrize("name", ["mistral", "llama "])
 def test_a_model_that_isn_t_its_own_is_refused(tmp_path: Path, name: str) -> None:
     code, _, err = run(tmp_path, "", name)
