@@ -7,7 +7,6 @@ import functools
 from gateway.asgi import Call, encode
 from gateway.env import Env
 from gateway.etags import send_if_changed
-from gateway.openapi.public import public_document
 from gateway.query import query_of
 
 
@@ -19,5 +18,7 @@ async def openapi(_: Env, call: Call) -> None:
 
 @functools.cache
 def _encoded() -> bytes:
-    """Made when it is first asked for: a start doesn't wait for it."""
+    """Made when it is first asked for: a start doesn't wait for it, nor for what makes it."""
+    from gateway.openapi.public import public_document
+
     return encode(public_document())

@@ -64,9 +64,8 @@ from gateway.telemetry.telemetry import Telemetry
 from gateway.usage.manifest import signing_key
 from gateway.usage.names import names_of
 from runtime import rundir
-from runtime.capability import Signer
+from runtime.capability import CAPABILITY_LABEL, Signer
 from runtime.config.route_patterns import compile_routes
-from runtime.node.node import CAPABILITY_LABEL
 from runtime.settings import Settings
 
 log = structlog.get_logger()

@@ -15,6 +15,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+CAPABILITY_LABEL = "capability"  # by which the key is derived from the root secret
 ISSUER = "bulkhead-gateway"
 ALGORITHM = "EdDSA"
 LIFE_S = 60

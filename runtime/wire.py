@@ -14,6 +14,7 @@ from dataclasses import dataclass
 REQUEST_ID = "x-request-id"
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
+HOST_KEEP_ALIVE_S = 600  # of an idle connection to a host; the gateway gives it up well before
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import sys
 from importlib import import_module
-from multiprocessing import parent_process
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,10 +17,12 @@ if TYPE_CHECKING:
 
     from runtime.deploy.reload import Told
 
-if parent_process() is not None:
+if "--multiprocessing-fork" in sys.orig_argv:  # in the parent, too, this is imported
     gc.disable()  # until it serves: what is loaded stays, and to look for garbage in it takes long
-    # structlog imports rich wherever it is installed, for a terminal, and a worker has none.
-    sys.modules["rich"] = None  # type: ignore[assignment]
+    # structlog imports rich, and httpx click, wherever they are installed: for a terminal, and a
+    # worker has none.
+    for name in ("rich", "click"):
+        sys.modules[name] = None  # type: ignore[assignment]
 
 APP = "gateway.app:from_parent"
 

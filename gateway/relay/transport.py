@@ -22,8 +22,8 @@ from gateway.relay.http1.connection import Connection
 from gateway.relay.http1.faults import Broken, ConnectFailed
 from gateway.relay.http1.pool import Pool
 from gateway.relay.http1.request import encode, target_of
-from runtime.host.process import KEEP_ALIVE_S as HOST_KEEP_ALIVE_S
 from runtime.tls.certificates import BadCertificate
+from runtime.wire import HOST_KEEP_ALIVE_S
 
 __all__ = [
     "HOST_IDLE_S",

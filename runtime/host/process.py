@@ -32,9 +32,9 @@ from runtime.config.tls import ServerTls
 from runtime.host.app import Host
 from runtime.host.drain import drained
 from runtime.host.engine_thread import EngineThread
+from runtime.wire import HOST_KEEP_ALIVE_S
 
 LAST_S = 2.0  # for the counters at the end: the step that runs is waited for
-KEEP_ALIVE_S = 600  # an idle connection of the gateway's; it gives up well before
 
 
 class Remote(Struct, frozen=True, kw_only=True):
@@ -160,7 +160,7 @@ def _server(host: Host, tls: ssl.SSLContext | None = None) -> HostServer:
             lifespan="off",
             log_config=None,
             access_log=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=HOST_KEEP_ALIVE_S,
             ssl_context_factory=(lambda _config, _default: tls) if tls else None,
         )
     )

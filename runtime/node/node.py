@@ -14,7 +14,7 @@ from contextlib import suppress
 import structlog
 
 from runtime import keyring, logs, rundir, weights
-from runtime.capability import Signer
+from runtime.capability import CAPABILITY_LABEL, Signer
 from runtime.config.footprint import host_bytes, misfits
 from runtime.config.models import ModelSettings
 from runtime.host.process import HostSpec, Remote
@@ -33,7 +33,6 @@ from runtime.tls.listener import bind
 
 log = structlog.get_logger()
 
-CAPABILITY_LABEL = "capability"
 NOTHING = Load()
 GAVE_WAY = "another model needs its memory"
 LOOK_EVERY_S = 0.25  # for what only time changes: idle hosts, backoff, demand that isn't renewed

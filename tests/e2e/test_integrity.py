@@ -32,11 +32,10 @@ from gateway.demo import demo_key
 from gateway.store.connection import open_for_writing
 from gateway.store.migrate import migrate
 from runtime import keyring, rundir, state
-from runtime.capability import Signer, Verifier
+from runtime.capability import CAPABILITY_LABEL, Signer, Verifier
 from runtime.host.app import Host
 from runtime.host.engine_thread import EngineThread
 from runtime.host.process import listen
-from runtime.node.node import CAPABILITY_LABEL
 from runtime.node_wire import Hosts, HostState, HostView
 from runtime.settings import Settings, parse
 

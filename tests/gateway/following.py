@@ -22,10 +22,9 @@ from gateway.relay.relay import Relay
 from gateway.relay.transport import Reply
 from gateway.schema import decode_completion
 from runtime import keyring
-from runtime.capability import Signer
+from runtime.capability import CAPABILITY_LABEL, Signer
 from runtime.config.models import ModelSettings
 from runtime.config.sections import FileSettings, RelaySettings, ServerSettings
-from runtime.node.node import CAPABILITY_LABEL
 from runtime.settings import Settings
 from tests.runtime.hosts import QUICK
 

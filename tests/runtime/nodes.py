@@ -12,10 +12,10 @@ import httpx
 from msgspec import structs
 
 from runtime import keyring
-from runtime.capability import Signer
+from runtime.capability import CAPABILITY_LABEL, Signer
 from runtime.config.models import ModelSettings
 from runtime.config.sections import FileSettings, HostSettings, ServerSettings
-from runtime.node.node import CAPABILITY_LABEL, Node
+from runtime.node.node import Node
 from runtime.node.probe import client
 from runtime.rundir import node_socket
 from runtime.settings import Settings
