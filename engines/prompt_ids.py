@@ -13,6 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from engines import regular
 from engines.api import EngineError, RequestRefused
 
 # Of these, transformers writes the post-processor anew, whatever the folder's own one is.
@@ -72,8 +73,8 @@ def name_of(token: Any) -> str:
 def read_folder(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
     """A folder's tokenizer, and what is said of it beside. Raises EngineError."""
     try:
-        tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
-        settings: dict[str, Any] = json.loads((folder / "tokenizer_config.json").read_bytes())
+        tokenizer = Tokenizer.from_str(regular.read(folder / "tokenizer.json").decode())
+        settings: dict[str, Any] = json.loads(regular.read(folder / "tokenizer_config.json"))
         settings["tokenizer_class"] = str(settings.get("tokenizer_class") or "")
     except Exception as error:  # tokenizers raises bare Exception for a file it can't parse
         raise EngineError(f"{folder} holds no usable tokenizer: {error}") from error

@@ -159,7 +159,7 @@ class Parts:
         await self.attached.keep(env.catalog, connect_s)
         self.health.settings = settings.file.relay
         await self.telemetry.keep(settings)
-        await self.payloads.keep(settings)
+        await self.payloads.keep(settings, lambda name: self.directory.tenant(name) is not None)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import MsgspecError, Struct, json
 
+from engines import regular
 from engines.build.sources import SOURCES, is_present
 from runtime.config.models import ModelSettings
 from runtime.settings import Settings
@@ -30,7 +31,7 @@ def folder(settings: Settings, model: ModelSettings) -> Path:
 def digests(place: Path) -> dict[str, str]:
     """The SHA-256 of each file of fetched weights, as written down by the fetch. {}: not known."""
     try:
-        return json.decode((place / "source.json").read_bytes(), type=_Fetched).files
+        return json.decode(regular.read(place / "source.json"), type=_Fetched).files
     except (OSError, MsgspecError):
         return {}
 

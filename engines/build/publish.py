@@ -8,23 +8,38 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 
 @contextmanager
 def lock(dest: Path, wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """One process at a time makes `dest`; its parent must be there.
 
-    `wait` is called first where another one is at it.
+    `wait` is called first where another one is at it. The file is gone afterwards, unless we die.
     """
-    with open(dest.parent / f".{dest.name}.lock", "w") as handle:  # freed by the kernel if we die
+    path = dest.parent / f".{dest.name}.lock"
+    with _locked(path, wait):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _locked(path: Path, wait: Callable[[], None]) -> TextIO:
+    """The file that lies there, and that nobody else holds; the kernel frees it if we die."""
+    while True:
+        handle = open(path, "w")  # noqa: SIM115 - who asked for it closes it
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             wait()
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
+                return handle
+        handle.close()  # whoever had it before us has removed it
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from engines import regular
 from engines.build.kv_range import LARGEST, KvRange, Side
 from engines.build.plan import Plan
 from engines.build.quality import Quality
@@ -21,7 +22,7 @@ NAME = "build.json"
 def key_of(folder: Path) -> str:
     """The key of the plan that led to what `folder` holds. "": it's nothing of ours."""
     try:
-        told = json.loads((folder / NAME).read_bytes())
+        told = json.loads(regular.read(folder / NAME))
         return str(told["key"]) if told["builder"] and told["options"] else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""

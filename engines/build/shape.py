@@ -6,13 +6,12 @@ Torch-free, so that the check of an artefact may use it too. Every fault is an U
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines import families
+from engines import families, regular
 
 
 class UnsuitableModel(Exception):
@@ -68,9 +67,7 @@ class Shape(families.Sizes):
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file. Raises UnsuitableModel."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, for ever
-            raise UnsuitableModel(f"{path} is no regular file")
-        value = json.loads(path.read_bytes())
+        value = json.loads(regular.read(path))
     except OSError as error:
         raise UnsuitableModel(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from engines import regular
+
 CONVERTER_VERSION = 1  # raise it when the same source would convert differently
 
 
@@ -60,7 +62,7 @@ def pins(source: Source) -> dict[str, str | int]:
 def is_present(source: Source, folder: Path) -> bool:
     """Whether `folder` holds what this source would be fetched and converted to."""
     try:
-        recorded = json.loads((folder / "source.json").read_text(encoding="utf-8"))
+        recorded = json.loads(regular.read(folder / "source.json"))
     except (OSError, ValueError):
         return False
     return isinstance(recorded, dict) and pins(source).items() <= recorded.items()

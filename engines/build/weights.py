@@ -43,6 +43,8 @@ class Weights:
         paths = sorted(self._folder.glob("*.safetensors"))
         if not paths:
             raise UnsuitableModel(f"{self._folder} holds no .safetensors file")
+        if odd := [path for path in paths if not path.is_file()]:  # a pipe would be waited for
+            raise UnsuitableModel(f"{odd[0]} is no regular file")
         try:
             files = [self._stack.enter_context(safe_open(path, framework="pt")) for path in paths]
         except (OSError, SafetensorError) as error:

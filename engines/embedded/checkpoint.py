@@ -138,10 +138,13 @@ class Checkpoint:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The folder's safetensors files. Raises UnsupportedError if there are none."""
+    """The folder's safetensors files. Raises UnsupportedError if none are, or one is none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UnsupportedError(f"{folder} holds no .safetensors file")
+    for path in files:
+        if not path.is_file():  # a pipe would be waited for, for ever
+            raise UnsupportedError(f"{path} is no regular file")
     return files
 
 

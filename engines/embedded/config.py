@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engines import families
+from engines import families, regular
 from engines.api import EngineError
 from engines.build.sources import SOURCES
 from engines.families import FAMILIES, RopeScaling
@@ -179,7 +179,7 @@ def _size_fault(name: str, value: int) -> str | None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(regular.read(path))
     except OSError as error:
         raise UnsupportedError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from engines import regular
+
 TOLD, CONFIG = "hf_quant_config.json", "config.json"
 RECORD = "build.json"  # the hashes of the files as they were built: of others than these
 
@@ -37,7 +39,7 @@ def links(folder: Path, files: dict[str, str]) -> dict[str, str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(regular.read(path))
     except (OSError, ValueError):  # none, or not here, or not one: the check tells of that
         return {}
     return found if isinstance(found, dict) else {}

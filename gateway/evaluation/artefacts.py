@@ -11,6 +11,8 @@ from pathlib import Path
 
 from msgspec import MsgspecError, Struct, json
 
+from engines import regular
+
 RECORD = "build.json"
 
 
@@ -61,7 +63,7 @@ def _folders(places: Iterable[Path]) -> Iterator[Path]:
 
 def _record(folder: Path) -> _Record | None:
     try:
-        return json.decode((folder / RECORD).read_bytes(), type=_Record)
+        return json.decode(regular.read(folder / RECORD), type=_Record)
     except (OSError, MsgspecError):
         return None
 

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 from anyio import to_thread
 
+from engines import regular
 from gateway.identity.key_source import Fetch, FetchFailed
 from runtime.config.issuers import IssuerSettings, is_https_url
 from runtime.tls.certificates import BadCertificate
@@ -36,7 +37,7 @@ def fetch_of(settings: IssuerSettings, folder: Path) -> Fetch:
 
 async def _read(path: Path) -> bytes:
     try:
-        return await to_thread.run_sync(path.read_bytes)
+        return await to_thread.run_sync(regular.read, path)
     except OSError as fault:
         raise FetchFailed(f"{path}: {fault.strerror}") from None
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import structlog
 from anyio import to_thread
 
 from gateway.payloads.files import PayloadFiles, Played
@@ -12,6 +13,8 @@ from gateway.payloads.tape import Tape
 from gateway.schema import Ask
 from runtime.config.observability import PayloadSettings
 from runtime.settings import Settings
+
+log = structlog.get_logger()
 
 
 class Payloads:
@@ -36,11 +39,13 @@ class Payloads:
         if tape.tenant in self._tenants:
             self._files.put(Played(tape, fields))
 
-    async def keep(self, settings: Settings) -> None:
-        """Keep what these settings name, and nothing else."""
+    async def keep(self, settings: Settings, is_known: Callable[[str], bool]) -> None:
+        """Keep what these settings name, and nothing else. Tells of names that nobody has."""
         wanted = settings.file.observability.payloads
         if wanted == self._settings:
             return
+        if unknown := [name for name in wanted.tenants if not is_known(name)]:
+            log.warning("payloads_of_nobody", tenants=unknown)
         before, self._files = self._files, None
         self._settings, self._tenants = wanted, frozenset(wanted.tenants)
         if wanted.tenants:

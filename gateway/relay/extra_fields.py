@@ -24,6 +24,7 @@ REMEDIES = {  # where a server refuses a field that we add
     "prompt_token_ids": "this version takes none: leave the model's `tokenizer` out",
     "stream_options": "attach a server that takes it: else no stream tells its usage",
 }
+MAX_SEED = 2**31 - 1  # that no server takes for another one, or for none
 IN_EXTRA_BODY = "change the model's extra_body"
 
 
@@ -37,6 +38,8 @@ def extra_fields(deployment: Deployment, ask: Ask, salt: str) -> dict[str, Any]:
         "model": deployment.upstream_model,
         "max_tokens": ask.max_tokens or deployment.default_max_tokens,
     }
+    if ask.seed is not None and ask.seed < 0 and not habits.signed_seeds:
+        fields["seed"] = ask.seed & MAX_SEED
     if ask.stream:
         fields["stream_options"] = {"include_usage": True, **habits.counting}
     salted: dict[str, Any] = {}

@@ -29,6 +29,7 @@ class Habits(NamedTuple):
     counting: Mapping[str, Any] = {}  # of `stream_options`: has each chunk tell the usage so far
     takes_ids: bool = False  # a chat may be token ids: so may a plain prompt that needs a salt
     inside: str = ""  # an object of the body in which the salt has to stand too
+    signed_seeds: bool = False  # else one below 0 is refused there, or means "none"
     unsaid: str = ""  # what to ask of whoever doesn't say how caches are kept apart
 
     def salting(self, salt: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +53,7 @@ BEHIND_DYNAMO = (
     '"shared-accepted"; `bulkhead backend test --kind dynamo` shows which is true'
 )
 KINDS: dict[str, Habits] = {
-    "openai": Habits("", BOTH, {}),
+    "openai": Habits("", BOTH, {}, signed_seeds=True),
     "vllm": Habits("salted", BOTH, {}, COUNTING),
     "sglang": Habits("salted", BOTH, {}, COUNTING),
     # A plain prompt's salt is refused.

@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from engines import regular
 from runtime.config.check import convert
 from runtime.config.kinds import Number
 from runtime.config.lifecycle import Lifecycle
@@ -106,7 +107,7 @@ def _file(card: str, folder: Path | None, report: Report, path: str) -> str | No
         report.error(path, f"{card!r} would lie beside the config file, and there is none")
         return None
     try:
-        return (folder / card).read_text("utf-8")
+        return regular.read(folder / card).decode()
     except UnicodeDecodeError:
         report.error(path, f"{card}: not text in UTF-8")
     except OSError as fault:

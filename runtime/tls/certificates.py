@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from engines import regular
 from runtime.config.tls import ClientTls, ServerTls
 from runtime.tls.leaf import CLIENT, SERVER, Certificate, describe, faults as leaf_faults
 
@@ -186,7 +187,7 @@ class _Reading:
 
     def _bytes(self, key: str, name: str) -> bytes | None:
         try:
-            return (self._folder / name).read_bytes()
+            return regular.read(self._folder / name)
         except OSError as fault:
             self._error(key, name, f"can't be read ({fault.strerror})")
             return None
@@ -213,6 +214,6 @@ def _pem(certificates: list[x509.Certificate]) -> bytes:
 
 def _bytes_or_none(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return regular.read(path)
     except OSError:
         return None

@@ -141,15 +141,26 @@ async def test_only_tenants_that_are_named_and_only_as_long_as_they_are(tmp_path
     payloads = Payloads("b")
     ask = Ask(operation="completion", model="echo", prompt="x")
     assert payloads.tape("acme", ask, 1) is None, "off by default"
-    await payloads.keep(settings(tmp_path, '["acme"]'))
+    await payloads.keep(settings(tmp_path, '["acme"]'), bool)
     assert payloads.tape("other", ask, 1) is None
     made = payloads.tape("acme", ask, 1)
     assert made is not None
     payloads.put(made, FIELDS)
     payloads.put(None, FIELDS)
-    await payloads.keep(settings(tmp_path, "[]"))
+    await payloads.keep(settings(tmp_path, "[]"), bool)
     payloads.put(made, FIELDS)
     assert payloads.tape("acme", ask, 1) is None
     await payloads.aclose()
     (path,) = (tmp_path / "payloads").iterdir()
     assert len(path.read_text().splitlines()) == 1
+
+
+async def test_a_tenant_that_isn_t_there_is_told_of_once(tmp_path: Path) -> None:
+    """A name that nobody has keeps nothing, and whoever wrote it waits for its files."""
+    payloads = Payloads("b")
+    with capture_logs() as logs:
+        for names in ('["acme", "acmee"]', '["acme", "acmee"]', '["acme"]'):
+            await payloads.keep(settings(tmp_path, names), {"acme"}.__contains__)
+    told = [line for line in logs if line["event"] == "payloads_of_nobody"]
+    assert [line["tenants"] for line in told] == [["acmee"]]
+    await payloads.aclose()

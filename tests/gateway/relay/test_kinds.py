@@ -53,6 +53,20 @@ async def test_a_server_is_sent_listed_fields_alone(kind: str, streamed: bool) -
         assert body.get("cache_prompt", None) is (False if kind == "llamacpp" else None)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [-1, -7, -(2**63)])
+async def test_a_seed_below_zero_is_one_everywhere(kind: str, seed: int) -> None:
+    """TensorRT-LLM refuses it, vLLM and llama.cpp take -1 for none: the same is asked for twice."""
+    async with upstream(ok) as server, relaying() as relay:
+        for _ in range(2):
+            await relay.whole(errand(server, model={"kind": kind}, seed=seed))
+        first, second = (asked.json()["seed"] for asked in server.asked)
+        assert first == second
+        assert first == seed if kind == "openai" else 0 <= first < 2**31
+        await relay.whole(errand(server, model={"kind": kind}, seed=2**62))
+        assert server.asked[-1].json()["seed"] == 2**62
+
+
 async def plain(relay: Relay, server: Upstream, **model: Any) -> dict[str, Any]:
     given = errand(server, model=model)
     given.ask = decode_completion(b'{"model":"ours","prompt":"hi"}')
