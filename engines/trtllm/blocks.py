@@ -65,6 +65,10 @@ class Blocks:
         self.lengths[block] = len(tokens)
         self.tokens[block, : len(tokens)] = tokens
 
+    def disown(self, blocks: Ints) -> None:
+        """What they hold is no salt's: no hit for anybody, but whoever has them reads on."""
+        self.domains[blocks] = SPOILED
+
     def spoil(self, blocks: Ints) -> None:
         """No row has them any more, and what they hold is no salt's."""
         blocks = blocks[self.has(blocks)]

@@ -37,6 +37,7 @@ class Prefixes:
         self._teller.tell_of(row, kinds.UNWRITTEN, hits[never])
         self._teller.tell_of(row, kinds.SPOILED, hits[spoiled])
         self._teller.tell_of(row, kinds.FOREIGN, hits[strange & ~never & ~spoiled])
+        blocks.disown(hits[strange])  # for it may be where a copy went, over what it held
         said = min(len(full), len(hits))
         own = ~strange[:said] & (hits[:said] != NULL)
         self._check_content(row, hits[:said], own, full[:said])
@@ -67,6 +68,7 @@ class Prefixes:
             if not self.knows_texts or hits[place] in self._holders(row, said.parent, said.tokens):
                 other[place] = False
         self._teller.tell_of(row, kinds.CONTENT, hits[other])
+        self._blocks.disown(hits[other])
 
     def _holders(self, row: Row, parent: int, tokens: Sequence[int]) -> Ints:
         """The blocks of its salt that hold these tokens after what `parent` is the key of."""

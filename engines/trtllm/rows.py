@@ -113,14 +113,14 @@ class Row:
         own, size = self.own(blocks), tokens_per_block
         is_prompt = self.computed < self.prompt_length
         empty = blocks.indexes[own] * size + (size - 1 if is_prompt else 0) >= self.computed
-        blocks.domains[own[empty]] = SPOILED
+        blocks.disown(own[empty])
         self.write_down_tail(blocks)  # whoever takes such a block over is known by what precedes it
 
     def condemn(self, blocks: Blocks) -> None:
         """It may have read what isn't its own: what it wrote, and will write, is nobody's."""
         if self.domain != SPOILED:
             self.domain = SPOILED
-            blocks.domains[self.own(blocks)] = SPOILED
+            blocks.disown(self.own(blocks))
 
     def write_down(self, blocks: Blocks, full: Sequence[FullBlock]) -> None:
         """What those of its own blocks hold that its text has filled."""

@@ -176,13 +176,20 @@ class BlockManager:
         is_used = bool(found.refs or found.children)
         if is_partial and is_used and "takes over what is used" not in self.flaws:
             target = self._take(but=found.id)
-            self._copy(found.id, target, num_matched)
+            self._copy(self._source(found), target, num_matched)
             return target
         if is_partial:
             found.leave()
         found.refs += 1
         self.free.pop(found.id, None)
         return found.id
+
+    def _source(self, found: Block) -> int:
+        """Which block is copied where this one is meant."""
+        if "copies the wrong block" not in self.flaws:
+            return found.id
+        others = (block.id for block in self.blocks if block.key and block.parent is self.root)
+        return next((other for other in others if other != found.id), found.id)
 
     def _take(self, but: int = -1) -> int:
         """The block that was free for longest. Raises NoRoom."""

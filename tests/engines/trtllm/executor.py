@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from copy import deepcopy
 
 from engines.trtllm.rows import Scheduled
 from engines.trtllm.shadow import Shadow
@@ -26,7 +27,7 @@ Meddle = Callable[[str, Request, list[int]], None]
 
 
 class Executor:
-    """Runs a step at a time. `harmed` and `confused` are who read what in the last one."""
+    """Runs a step at a time. `harmed`, `confused`, `misled` are who read what in the last one."""
 
     def __init__(self, setup: Setup, seed: int = 0, shadow: Shadow | None = None) -> None:
         self.setup, self._chance = setup, random.Random(seed)
@@ -50,6 +51,7 @@ class Executor:
         self.running: list[Request] = []
         self.harmed: list[Request] = []  # read a slot of another salt
         self.confused: list[Request] = []  # read a slot that says something else
+        self.misled: list[Request] = []  # read both in one, in a slot taken on trust
         self.num_run = 0  # requests in the last step
         self.num_cancelled = 0
         self.told: list[Violation] = []  # all of them
@@ -174,6 +176,7 @@ class Executor:
         return end - request.position
 
     def _give(self, request: Request) -> None:
+        before = deepcopy(self.memory)
         request.position = self.manager.add_sequence(request.id, request.salt, request.prompt)
         request.reused = request.position
         if "counts more than it found" in self.flaws:
@@ -183,6 +186,8 @@ class Executor:
         self._by_id[request.id] = request
         blocks = self.blocks_of(request)
         self.meddle("given", request, blocks)
+        found = request.texts[: request.position]
+        self.memory.trust(before, blocks, self._salt(request), found)
         told = self.shadow.allocated(
             request.id, request.salt, list(blocks), request.position, request.prompt
         )
@@ -206,12 +211,13 @@ class Executor:
         """The forward pass. Whose token it yields."""
         self.num_run, self.warned = len(batch), set(self.blamed)
         tables = [self._written(request, num) for request, num in batch]
-        self.harmed, self.confused = [], []
+        self.harmed, self.confused, self.misled = [], [], []
         for (request, num), table in zip(batch, tables, strict=True):
             texts = request.texts[: request.position + num]
-            is_foreign, is_wrong = self.memory.read(table, self._salt(request), texts)
-            self.harmed += [request] * is_foreign
-            self.confused += [request] * is_wrong
+            read = self.memory.read(table, self._salt(request), texts)
+            self.harmed += [request] * read.is_foreign
+            self.confused += [request] * read.is_wrong
+            self.misled += [request] * read.is_misled
         return [(one, one.run) for one, num in batch if self._is_answered(one, num)]
 
     def _break_off(self, begun: list[Request]) -> None:
@@ -219,7 +225,7 @@ class Executor:
         if "a pass breaks off" in self.flaws:
             self.shadow.failed()
         self.flaws -= {"a pass breaks off", "a pass breaks off untold"}
-        self.harmed, self.confused = [], []
+        self.harmed, self.confused, self.misled = [], [], []
         for request in [request for request in self.running if request.has_blocks]:
             request.position = max(request.position, request.known - 1)
             self._leave(request)

@@ -135,6 +135,7 @@ CAUGHT = {
     "counts more than it found": Planted(_flaw("counts more than it found")),
 }
 UNSEEN = {
+    "copies the wrong block": Planted(_flaw("copies the wrong block"), Setup(partial=True)),
     "a pass breaks off untold": Planted(_flaw("a pass breaks off untold")),
     "a foreign block in place": Planted(_meddles("listed", _foreign_anywhere)),
     "a foreign block in the table on the device": Planted(

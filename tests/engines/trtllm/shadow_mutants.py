@@ -101,6 +101,11 @@ def salts_are_all_one(patch: Patch) -> None:
     patch.setattr(Owner, "of", staticmethod(lambda salt: of(salt)._replace(domain=1)))
 
 
+def believes_a_block_that_was_found_amiss(patch: Patch) -> None:
+    """Another salt's hit on it was wrong, and what it holds is right."""
+    patch.setattr(Blocks, "disown", lambda blocks, which: None)
+
+
 def compares_no_contents(patch: Patch) -> None:
     """A hit is right, whatever it says."""
     patch.setattr(Prefixes, "_check_content", lambda prefixes, row, hits, own, full: None)

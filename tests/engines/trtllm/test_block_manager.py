@@ -1,6 +1,7 @@
 """The ledger beside a simulated TensorRT-LLM: no false alarm, and what is planted is caught.
 
-`harmed` is who read a slot that another salt wrote; `confused`, who read what says something else.
+`harmed` is who read a slot that another salt wrote; `confused`, who read what says something else;
+`misled`, who did both where a hit has to be taken on trust: see `Memory.trust`.
 """
 
 from __future__ import annotations
@@ -68,10 +69,7 @@ def test_whoever_reads_what_is_not_its_own_is_told_of_by_then(name: str) -> None
         lives = _planted(CAUGHT[name], seed)
         for _ in lives.steps(120):
             executor = lives.executor
-            assert executor.warned.issuperset(executor.confused)
-            # But a copy of what its own salt has said too, from which nobody learns anything.
-            unseen = set(executor.harmed) - executor.warned
-            assert all(request.reused % executor.setup.size for request in unseen)
+            assert executor.warned.issuperset(executor.harmed + executor.confused)
             was_harmful += bool(executor.harmed or executor.confused)
             lives.end_blamed()
         was_told += bool(executor.told)
@@ -103,8 +101,8 @@ def test_what_no_connector_can_see_is_not_told(name: str) -> None:
     for seed in range(SEEDS):
         lives = _planted(UNSEEN[name], seed)
         for _ in lives.steps(120):
-            if lives.executor.harmed:
-                assert not lives.executor.warned.issuperset(lives.executor.harmed)
+            if harmed := set(lives.executor.harmed + lives.executor.misled):
+                assert not lives.executor.warned.issuperset(harmed)
                 was_harmful += 1
                 break
     assert was_harmful
@@ -124,19 +122,6 @@ def test_what_ids_that_come_again_hide_is_told_of() -> None:
     """The guard says that it is blind, though nothing is wrong: so pausing isn't let pass."""
     told = [_run(Lives(Setup(pauses=True), seed, num_ids=10)) for seed in range(10)]
     assert {violations[0].kind for violations in told if violations} == {kinds.HIDDEN}
-
-
-def test_a_copy_of_what_its_salt_has_said_too_is_not_told() -> None:
-    """All that is missed of copies from another salt: nobody learns anything from it."""
-    missed = 0
-    for seed in range(20):
-        lives = _planted(CAUGHT["copies from another salt"], seed)
-        for _ in lives.steps(120):
-            unseen = set(lives.executor.harmed) - lives.executor.warned
-            assert not unseen & set(lives.executor.confused)
-            missed += len(unseen)
-            lives.end_blamed()
-    assert missed
 
 
 def _planted(planted: Planted, seed: int) -> Lives:
@@ -208,8 +193,9 @@ class GuardMachine(RuleBasedStateMachine):
     def is_right(self) -> None:
         if not hasattr(self, "executor"):
             return
-        leaked = set(self.executor.harmed) & set(self.executor.confused)
-        assert self.executor.warned >= leaked
+        harmed, confused = set(self.executor.harmed), set(self.executor.confused)
+        overlaps = self.executor.setup.overlaps
+        assert self.executor.warned >= (harmed & confused if overlaps else harmed | confused)
         if not self.is_planted:
             assert self.executor.told == []
             assert not self.executor.harmed

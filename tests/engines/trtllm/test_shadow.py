@@ -142,6 +142,21 @@ def test_a_hit_of_another_salt_is_told_before_it_is_read(shadow: Shadow) -> None
     assert [(v.request, v.kind, v.block, v.step) for v in told] == [(2, kinds.FOREIGN, 3, 2)]
 
 
+def test_what_another_salt_found_is_no_hit_for_its_own_any_more(shadow: Shadow) -> None:
+    """The block may be where a copy went: then what its salt wrote there is gone."""
+    begins(shadow, 1, "a", [3, 1, 2])
+    shadow.allocated(2, "b", [3, 1, 4], 8, PROMPT)
+    assert shadow.step([decodes(1, 10)]) == []  # for what it is told of is another's hit
+    assert kinds_of(shadow.allocated(3, "a", [3, 5, 6], 4, PROMPT)) == {(3, kinds.SPOILED)}
+    assert kinds_of(shadow.allocated(4, "a", [7, 8, 9], 2, PROMPT)) == {(4, kinds.UNPROVEN)}
+
+
+def test_what_was_found_to_hold_other_tokens_is_no_hit_any_more(shadow: Shadow) -> None:
+    begins(shadow, 1, "a", [3, 1, 2])
+    shadow.allocated(2, "a", [3, 1, 4], 8, [*PROMPT[:5], 0, *PROMPT[6:]])
+    assert kinds_of(shadow.allocated(3, "a", [3, 1, 6], 8, PROMPT)) == {(3, kinds.SPOILED)}
+
+
 def test_a_hit_on_what_nobody_wrote_is_told(shadow: Shadow) -> None:
     told = shadow.allocated(2, "b", [3, 1, 4], 8, PROMPT)
     assert kinds_of(told) == {(2, kinds.UNWRITTEN)}

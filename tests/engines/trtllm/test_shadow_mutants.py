@@ -25,6 +25,10 @@ GATE: list[tuple[m.Mutant, Killer]] = [
     # What was found in the cache.
     (m.compares_no_salts, t.test_a_hit_of_another_salt_is_told_before_it_is_read),
     (m.salts_are_all_one, t.test_a_hit_of_another_salt_is_told_before_it_is_read),
+    (
+        m.believes_a_block_that_was_found_amiss,
+        t.test_what_another_salt_found_is_no_hit_for_its_own_any_more,
+    ),
     (m.compares_no_contents, t.test_a_hit_on_other_tokens_is_told),
     (m.keys_leave_out_what_came_before, t.test_a_hit_on_the_same_tokens_after_others_is_told),
     (m.keys_leave_out_the_adapter, t.test_a_hit_of_another_adapter_is_told),
