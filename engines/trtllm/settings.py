@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from engines.setting_kinds import Json, OptionalSecret
+
 ENGINE = "tensorrt-llm"  # of `[[models]] engine`
 KIND: Literal["trtllm"] = "trtllm"  # of attached server that the gateway sees in it
 URL = "http://127.0.0.1:8000/v1"  # where `trtllm-serve` answers unless something else is said
@@ -24,15 +26,6 @@ Size = Annotated[int, Meta(ge=0, le=1 << 40)]
 BlockSize = Annotated[int, Meta(ge=1, le=4096)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 OwnFraction = Annotated[float, Meta(ge=0, le=1)]
-OptionalSecret = Annotated[
-    str,
-    Meta(
-        pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?\Z",
-        description="the name of a secret: letters, digits and _ , the first no digit",
-        extra={"private": True},
-    ),
-]
-Json = Annotated[dict[str, Any], Meta(extra={"is": "json"})]
 
 
 class TrtServers(Struct, frozen=True, kw_only=True):

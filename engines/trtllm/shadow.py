@@ -181,7 +181,8 @@ class Shadow:
             begun.append(row)
         if table is not None:
             self._compare(row, table)
-            self._give(row, table[row.num_blocks :])
+            if len(table) > row.num_blocks:
+                self._give(row, table[row.num_blocks :])
         elif is_first:
             self._begin(row, new_blocks)
         elif len(new_blocks):
@@ -252,6 +253,8 @@ class Shadow:
     def _compare(self, row: Row, blocks: Sequence[int], first: int = 0) -> None:
         """Whether its list, from `first` on, is still what was told."""
         known = row.blocks[first : first + len(blocks)]
+        if list(blocks[: len(known)]) == known.tolist():  # nearly always, and quicker than arrays
+            return
         now = np.asarray(blocks[: len(known)], np.int64)
         row.drop(first + np.flatnonzero((now == NULL) & (known != NULL)))
         other = now[(now != known) & (known != NULL)]

@@ -12,13 +12,10 @@ A full list is no reason to forget a violation: the guard is poisoned then, and 
 from __future__ import annotations
 
 import mmap
-import os
 from pathlib import Path
 
-from engines.trtllm.state import new_file, opened
+from engines.trtllm.shared import SharedWords
 
-NAME = "stop"
-MAGIC = int.from_bytes(b"BHSTOPS1", "little")
 CAPACITY = 4096  # requests of one server's life
 MET = 65536  # the last requests that the guard met: far more than can be under way
 ALL_ONES = (1 << 64) - 1
@@ -26,35 +23,28 @@ ALL_ONES = (1 << 64) - 1
 _BOOT, _COUNT, _MET_COUNT, _WATCHED = range(1, 5)
 _HEADER = 8  # words
 _RING = _HEADER + 2 * CAPACITY
-SIZE = 8 * (_RING + MET)
 
 
 class StopsFull(Exception):
     """No place for one more: the guard can't stop single requests any longer."""
 
 
-class Stops:
+class Stops(SharedWords):
     """The mapped file."""
 
+    NAME = "stop"
+    MAGIC = b"BHSTOPS1"
+    SIZE = 8 * (_RING + MET)
+
     def __init__(self, file: mmap.mmap) -> None:
-        self._words = memoryview(file).cast("Q")
+        super().__init__(file)
         self._read: set[int] = set()
         self._num_read = 0
 
     @classmethod
     def create(cls, folder: Path, boot: int) -> Stops:
         """In place of the last, for the state of that boot. Raises OSError: no folder, no room."""
-        stops = cls(new_file(folder / NAME, SIZE))
-        stops._words[_BOOT] = boot
-        stops._words[0] = MAGIC
-        os.replace(folder / f"{NAME}.new", folder / NAME)
-        return stops
-
-    @classmethod
-    def open(cls, folder: Path) -> Stops | None:
-        """None: no guard has begun there (yet)."""
-        file = opened(folder / NAME, SIZE)
-        return None if file is None or file[:8] != b"BHSTOPS1" else cls(file)
+        return cls.new(folder, {_BOOT: boot})
 
     @property
     def boot(self) -> int:

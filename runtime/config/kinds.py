@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from msgspec import Meta
+
+from engines.setting_kinds import Json as Json, OptionalSecret as OptionalSecret
 
 MIB = 1024 * 1024
 
@@ -61,16 +63,6 @@ SecretName = Annotated[
         extra={"private": True},
     ),
 ]
-OptionalSecret = Annotated[
-    str,
-    Meta(
-        pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,127})?\Z",
-        description="the name of a secret: letters, digits and _ , the first no digit",
-        extra={"private": True},
-    ),
-]
-# What engines and servers are handed on as JSON, which has no nan and no inf.
-Json = Annotated[dict[str, Any], Meta(extra={"is": "json"})]
 DayOrNone = Annotated[datetime.date | None, Meta(description="a date, such as 2026-11-01")]
 Origin = Annotated[
     str,

@@ -11,7 +11,7 @@ import pytest
 
 from engines.trtllm import journal as journals
 from engines.trtllm.journal import Journal, JournalFull, read_state
-from engines.trtllm.state import SIZE, StateFile, new_file
+from engines.trtllm.state import StateFile
 
 VIOLATION = {"step": 7, "request": 2048, "client": 3, "salt": None, "salt_id": None, "block": 9}
 
@@ -21,7 +21,7 @@ def test_the_state_is_64_bytes_of_eight_numbers(tmp_path: Path) -> None:
     state = StateFile.create(tmp_path)
     state.tell(steps=2**40 + 1, checked=70_000, violations=3)
     content = (tmp_path / "state").read_bytes()
-    assert len(content) == SIZE
+    assert len(content) == StateFile.SIZE
     magic, pid, boot, steps, checked, violations, poisoned, at_ns = struct.unpack("<8Q", content)
     assert magic.to_bytes(8, "little") == b"BHGUARD1"
     assert (pid, boot) == (os.getpid(), state.boot)
@@ -59,7 +59,9 @@ def test_a_second_guard_in_the_folder_poisons_the_first(tmp_path: Path) -> None:
     assert first.boot != second.boot
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * SIZE, b"BHGUARD1", b"BHGUARD2" + b"\0" * 56])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * StateFile.SIZE, b"BHGUARD1", b"BHGUARD2" + b"\0" * 56]
+)
 def test_what_is_no_state_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state").write_bytes(content)
     assert read_state(tmp_path) is None
@@ -73,7 +75,7 @@ def test_no_folder_and_no_room_are_errors_and_not_crashes(tmp_path: Path) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))  # as a file system with 16 bytes left
     try:
         with pytest.raises(OSError, match="no room"):
-            new_file(tmp_path / "state", SIZE)
+            StateFile.create(tmp_path)
         journal = Journal(tmp_path)
         with pytest.raises(JournalFull):
             journal.append(VIOLATION)

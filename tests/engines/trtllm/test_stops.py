@@ -38,7 +38,7 @@ def test_a_reader_sees_what_is_added(tmp_path: Path) -> None:
         assert other.must_stop(client)
         assert stops.must_stop(client)
     assert not other.must_stop(6)
-    assert (tmp_path / "stop").stat().st_size == sets.SIZE
+    assert (tmp_path / "stop").stat().st_size == Stops.SIZE
 
 
 def test_a_full_set_says_so(tmp_path: Path) -> None:
