@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import TracebackType
 
+import structlog
+
 from gateway.billing import Outcome
+from gateway.budgets.bounds import within
 from gateway.budgets.holds import OtherCurrency, OverBudget
 from gateway.budgets.refusals import other_currency, over_budget
 from gateway.catalog.catalog import Deployment
@@ -29,6 +33,8 @@ from gateway.record import Opening, OpenRecord, Settlement
 from gateway.relay.errand import Errand
 from gateway.stopper import ClientGone
 from gateway.store.errors import ReferenceViolated, StoreUnavailable
+
+log = structlog.get_logger()
 
 OpeningFor = Callable[[Deployment], Awaitable[Opening]]
 
@@ -53,7 +59,7 @@ class Entry:
         self._opening_for = opening_for
         self._asked_tokens = errand.ask.max_tokens  # before any budget cuts them
         self._record: OpenRecord | None = None
-        self._outcome: Outcome | None = None  # set when settling begins
+        self._end: Settlement | None = None  # set when settling begins
         self.meter = meter
         self.errand = errand
         self._grant = grant  # of its limits, which hear what it used when the ledger does
@@ -138,7 +144,7 @@ class Entry:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None
     ) -> None:
-        if fault is None or self._outcome is not None:
+        if fault is None or self._end is not None:
             return
         outcome, status = ending(fault)
         closing = asyncio.ensure_future(self._close(outcome, status))
@@ -149,20 +155,24 @@ class Entry:
 
     def summary(self) -> dict[str, object]:
         """What the request's log line says of it."""
-        if self._outcome is None:
+        if (end := self._end) is None:
             return {"outcome": None}
-        usage, source = self.meter.usage(self._outcome)
-        return {
-            "outcome": self._outcome.value,
+        usage, claimed = end.usage, end.claimed
+        told: dict[str, object] = {
+            "outcome": end.outcome.value,
             "model": self.errand.deployment.id,
             "host": self.errand.host_id,
             "attempts": self.errand.attempts,
             "ttft_ms": self._ttft_ms(),
-            "usage_source": source.value,
+            "usage_source": end.usage_source.value,
             "input_tokens": usage.input_tokens if usage else None,
             "cached_input_tokens": usage.cached_input_tokens if usage else None,
             "output_tokens": usage.output_tokens if usage else None,
         }
+        if claimed is not None:
+            told["claimed_input_tokens"] = claimed.input_tokens
+            told["claimed_output_tokens"] = claimed.output_tokens
+        return told
 
     def _ttft_ms(self) -> float | None:
         """From admission to the first token handed over. An unstreamed answer has none."""
@@ -173,9 +183,29 @@ class Entry:
 
     async def _close(self, outcome: Outcome, status: int) -> bool:
         assert self._record is not None
-        self._outcome = outcome
-        usage, source = self.meter.usage(outcome)
-        settlement = Settlement(
+        end = self._end = self._ended(self._record, outcome, status)
+        try:
+            return await self._ledger.settle(self._record, end)
+        finally:  # before the end of the answer leaves, so that the next request has room
+            await settle_limits(self._grant, end)
+
+    def _ended(self, record: OpenRecord, outcome: Outcome, status: int) -> Settlement:
+        """More than the request could have used isn't billed, whatever its engine claims."""
+        claimed, source = self.meter.usage(outcome)
+        bound = record.opening.bound
+        if record.output_cut is not None:
+            bound = replace(bound, output_tokens=record.output_cut)
+        usage = None if claimed is None else within(claimed, bound)
+        if claimed is not None and usage is not claimed:
+            log.warning(
+                "usage_over_bound",
+                request_id=record.opening.request_id,
+                model=record.opening.model_id,
+                host=self.errand.host_id,
+                claimed=[claimed.input_tokens, claimed.output_tokens],
+                most=[bound.input_tokens, bound.output_tokens],
+            )
+        return Settlement(
             outcome=outcome,
             usage=usage,
             usage_source=source,
@@ -184,11 +214,8 @@ class Entry:
             host_id=self.errand.host_id,
             first_token_at=self.meter.first_token_at,
             attempts=self.errand.attempts,
+            claimed=None if usage is claimed else claimed,
         )
-        try:
-            return await self._ledger.settle(self._record, settlement)
-        finally:  # before the end of the answer leaves, so that the next request has room
-            await settle_limits(self._grant, settlement)
 
 
 def ending(fault: BaseException) -> tuple[Outcome, int]:

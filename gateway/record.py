@@ -57,7 +57,11 @@ class OpenRecord:
 
 @dataclass(slots=True)
 class Settlement:
-    """How a request ended. `usage` None: nobody could tell, which isn't zero."""
+    """How a request ended. `usage` None: nobody could tell, which isn't zero.
+
+    `claimed` is what its engine told, where that is more than the request could use; `usage` is
+    then what it could.
+    """
 
     outcome: Outcome
     usage: Usage | None
@@ -67,6 +71,7 @@ class Settlement:
     host_id: str | None
     first_token_at: int | None  # microseconds UTC; None: no token went out
     attempts: int = 1
+    claimed: Usage | None = None
 
 
 class Bill(NamedTuple):
@@ -114,7 +119,7 @@ def rollup_of(record: OpenRecord) -> dict[str, object]:
 
 def closed_values(settlement: Settlement) -> dict[str, object]:
     """The columns that say how a request ended."""
-    usage = settlement.usage
+    usage, claimed = settlement.usage, settlement.claimed
     return {
         "outcome": settlement.outcome,
         "usage_source": settlement.usage_source if usage else UsageSource.NONE,
@@ -126,6 +131,8 @@ def closed_values(settlement: Settlement) -> dict[str, object]:
         "input_tokens": usage.input_tokens if usage else None,
         "cached_input_tokens": usage.cached_input_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
+        "claimed_input_tokens": claimed.input_tokens if claimed else None,
+        "claimed_output_tokens": claimed.output_tokens if claimed else None,
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.catalog.catalog import Deployment
-from gateway.prices import TokenPrices
+from gateway.prices import TokenPrices, Usage
 from gateway.schema import Ask
 
 TURN_TOKENS = 16  # what a chat template puts around a message, at most
@@ -41,6 +41,19 @@ def bound_of(ask: Ask, deployment: Deployment) -> Bound:
     if context is not None:  # our own engines hold more of neither
         given, output = min(given, context), min(output, context)
     return Bound(given, output, is_default=ask.max_tokens is None and not forced)
+
+
+def within(usage: Usage, bound: Bound) -> Usage:
+    """What of a usage a request of this bound can have had: all of it, unless it's too much."""
+    most_input, most_output = bound.input_tokens, bound.output_tokens
+    is_within = usage.input_tokens <= most_input and usage.output_tokens <= most_output
+    if is_within or bound is UNBOUND:
+        return usage
+    return Usage(
+        min(usage.input_tokens, most_input),
+        min(usage.cached_input_tokens, most_input),
+        min(usage.output_tokens, most_output),
+    )
 
 
 def most_pico(prices: TokenPrices, bound: Bound) -> int:

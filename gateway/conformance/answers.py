@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from gateway.budgets.bounds import TEMPLATE_TOKENS, TURN_TOKENS
 from gateway.conformance.backend import Backend, Said
 from gateway.conformance.verdict import Line, told, unknown
 
 PROMPT = "Count from one to twenty in words."
 ACCENTS = "Repeat exactly: Grüße, 日本語テスト, привет, 🙂🎉👩‍💻"
 TOKENS = 48
+MOST_INPUT = len(PROMPT.encode()) + TURN_TOKENS + TEMPLATE_TOKENS  # more isn't billed
 COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
@@ -20,6 +22,7 @@ async def usage(backend: Backend) -> list[Line]:
         _told_at_all("usage of an unstreamed answer", whole),
         _told_at_all("usage of a stream", stream),
         _same(whole, stream),
+        _possible([(whole, TOKENS), (stream, TOKENS), (one, 1)]),
         told(
             "no answer without a token",
             holds=one.usage.get("completion_tokens") == 1,
@@ -42,6 +45,21 @@ def _same(whole: Said, stream: Said) -> Line:
         return unknown(name, "greedy answers differ from one time to the next")
     seen = "; ".join(f"{a} and {b}" for a, b in pairs)
     return told(name, holds=all(a == b and a is not None for a, b in pairs), seen=seen)
+
+
+def _possible(asked: list[tuple[Said, int]]) -> Line:
+    """Of each answer, as many tokens as it had and may have had at most."""
+    told_of = [(said.usage.get(COUNTS[0]), said.usage.get(COUNTS[1]), most) for said, most in asked]
+    holds, seen = True, []
+    for prompt, written, most in told_of:
+        holds = holds and _is_most(prompt, MOST_INPUT) and _is_most(written, most)
+        seen.append(f"{prompt} of {MOST_INPUT} + {written} of {most}")
+    return told("no more tokens than can be", holds=holds, seen="; ".join(seen))
+
+
+def _is_most(count: object, most: int) -> bool:
+    """Whether it's no more, as far as it was told."""
+    return not isinstance(count, int) or count <= most
 
 
 async def characters(backend: Backend) -> list[Line]:

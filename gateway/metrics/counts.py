@@ -47,6 +47,7 @@ class Counts:
         self._completions: Counter[tuple[str, str, str]] = Counter()
         self._tokens: Counter[tuple[str, str, str]] = Counter()
         self._limited: Counter[str] = Counter()
+        self._over_bound: Counter[str] = Counter()
         self._seconds: dict[tuple[str, bool], Histogram] = {}
         self._first: dict[str, Histogram] = {}
 
@@ -62,6 +63,8 @@ class Counts:
         model, tenant = fields["model"], self._tenant(fields["tenant_name"])
         self._completions[model, tenant, outcome] += 1
         self._count_tokens(model, tenant, fields)
+        if "claimed_output_tokens" in fields:
+            self._over_bound[model] += 1
         streamed = bool(fields.get("stream"))
         spent = self._seconds.setdefault((model, streamed), Histogram())
         spent.add(fields["duration_ms"] / 1000)
@@ -82,6 +85,8 @@ class Counts:
         for limit, number in self._limited.items():
             scope, _, kind = limit.partition(" ")
             yield Sample("bulkhead_limited_total", {"scope": scope, "kind": kind}, number)
+        for model, number in self._over_bound.items():
+            yield Sample("bulkhead_usage_over_bound_total", {"model": model}, number)
         for (model, streamed), histogram in self._seconds.items():
             labels = {"model": model, "streamed": str(streamed).lower()}
             yield from histogram.samples("bulkhead_request_seconds", labels)

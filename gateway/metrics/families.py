@@ -43,6 +43,10 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     ),
     "bulkhead_tokens_total": ("counter", "Tokens of these, by class; input is what wasn't cached."),
     "bulkhead_limited_total": ("counter", "Requests that a limit refused, by whose and of what."),
+    "bulkhead_usage_over_bound_total": (
+        "counter",
+        "Requests whose engine claimed more tokens than they could use.",
+    ),
     "bulkhead_request_seconds": ("histogram", "From a completion's first byte to its end."),
     "bulkhead_first_token_seconds": ("histogram", "To the first token of a streamed one."),
     "bulkhead_requests_in_progress": ("gauge", "Completions that run or wait."),

@@ -32,6 +32,7 @@ RECORD = _sorted(
     *("outcome", "billable", "bill_reason", "first_token_at", "ended_at", "settled_at"),
     *("input_tokens", "cached_input_tokens", "output_tokens", "usage_source"),
     *("status_code", "finish_reason", "amount_pico", "list_amount_pico"),
+    *("claimed_input_tokens", "claimed_output_tokens"),
 )
 LINE = _sorted(
     *("line_no", "sku_id", "token_class", "quantity", "price_pico", "amount_pico"),

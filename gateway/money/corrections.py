@@ -178,6 +178,8 @@ def _closing(
         "input_tokens": uncached + cached,
         "cached_input_tokens": cached,
         "output_tokens": output,
+        "claimed_input_tokens": None,
+        "claimed_output_tokens": None,
         "ended_at": now_us,
         "settled_at": now_us,
         "amount_pico": found.amount_pico,

@@ -223,7 +223,8 @@ UPDATE usage_record SET
   cached_input_tokens = :cached_input_tokens, output_tokens = :output_tokens,
   usage_source = :usage_source, status_code = :status_code, finish_reason = :finish_reason,
   host_id = :host_id, attempts = :attempts, amount_pico = :amount_pico,
-  list_amount_pico = :list_amount_pico
+  list_amount_pico = :list_amount_pico, claimed_input_tokens = :claimed_input_tokens,
+  claimed_output_tokens = :claimed_output_tokens
 WHERE id = :id AND state = 'open'
 """
 

@@ -117,7 +117,7 @@ def _described(address: Postgres) -> set[tuple[object, ...]]:
 
 def test_a_rehearsal_tells_what_would_run_and_changes_nothing(empty: Postgres) -> None:
     assert not is_current(empty)
-    assert [step.revision for step in needed(empty)] == ["0001", HEAD]
+    assert [step.revision for step in needed(empty)] == ["0001", "0002", HEAD]
     found = rehearse(empty)
     assert (found.current, found.head) == (None, HEAD)
     assert any("CREATE TABLE usage_record" in line for line in found.steps[1].sql)

@@ -42,7 +42,24 @@ def test_migrations_from_empty_end_at_the_schema(path: Path, tmp_path: Path) -> 
     with closing(sqlite3.connect(path)) as migrated, closing(sqlite3.connect(plain)) as created:
         found = dict(migrated.execute(SCHEMA).fetchall())
         found.pop("alembic_version")
-        assert found == dict(created.execute(SCHEMA).fetchall())
+        expected = dict(created.execute(SCHEMA).fetchall())
+    assert {name: _parts(sql) for name, sql in found.items()} == {
+        name: _parts(sql) for name, sql in expected.items()
+    }
+
+
+def _parts(sql: str) -> list[str]:
+    """A statement's columns and constraints: a column that came later stands behind them all."""
+    parts, depth = [""], 0
+    for char in sql:
+        depth += (char == "(") - (char == ")")
+        if depth == 1 and char in "(,":
+            parts.append("")
+        else:
+            parts[-1] += char
+    *firsts, last = parts
+    last, _, options = last.rpartition(")")
+    return sorted(" ".join(part.split()) for part in (*firsts, last, options))
 
 
 def test_a_second_migration_changes_nothing(path: Path) -> None:
@@ -144,7 +161,7 @@ def test_every_table_is_strict(path: Path) -> None:
     "change",
     [
         "INSERT INTO tenant (id, name, is_demo, created_at) VALUES ('tn_2', 'globex', 0, 0)",
-        "UPDATE tenant SET name = 'initech'",
+        "UPDATE tenant SET weight = 2",
         "INSERT INTO api_key (id, tenant_id, digest, hint, name, created_at)"
         " VALUES ('key_2', 'tn_1', x'02', 'h', 'n', 0)",
         "UPDATE api_key SET revoked_at = 1",
@@ -178,7 +195,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "9998"
-down_revision = "0002"
+down_revision = "0003"
 
 
 def upgrade() -> None:
@@ -236,7 +253,7 @@ def test_a_rehearsal_finds_what_would_fail(path: Path, newer: str) -> None:
 def test_before_a_migration_the_database_is_copied_and_three_copies_are_kept(
     path: Path, newer: str
 ) -> None:
-    assert [step.revision for step in migrate(path)] == ["0001", HEAD]
+    assert [step.revision for step in migrate(path)] == ["0001", "0002", HEAD]
     assert not (path.parent / "backups").exists(), "there was nothing to copy"
     for number in range(4):
         with closing(open_for_writing(path)) as db:
@@ -245,7 +262,7 @@ def test_before_a_migration_the_database_is_copied_and_three_copies_are_kept(
         assert migrate(path, newer) == []
         with closing(open_for_writing(path)) as db:
             db.execute("ALTER TABLE tenant DROP COLUMN colour")
-            db.execute("UPDATE alembic_version SET version_num = '0002'")
+            db.execute("UPDATE alembic_version SET version_num = :head", {"head": HEAD})
     copies = sorted((path.parent / "backups").iterdir())
     assert [facts(copy).tenants for copy in copies] == [2, 3, 4]
     assert {facts(copy).revision for copy in copies} == {HEAD}

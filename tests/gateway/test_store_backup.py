@@ -63,6 +63,8 @@ def close(path: Path, record_id: str, amount_pico: int = 0) -> None:
         "host_id": "h",
         "amount_pico": amount_pico,
         "list_amount_pico": None,
+        "claimed_input_tokens": None,
+        "claimed_output_tokens": None,
         "attempts": 1,
     }
     with closing(open_for_writing(path)) as db, transaction(db):

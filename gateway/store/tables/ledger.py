@@ -60,6 +60,8 @@ usage_record = Table(
     Column("finish_reason", Text),
     Column("amount_pico", Big),
     Column("list_amount_pico", Big),
+    Column("claimed_input_tokens", Big),  # by the engine, where that was more than could be
+    Column("claimed_output_tokens", Big),
     CheckConstraint("operation IN ('chat', 'completion')", name="operation"),
     CheckConstraint("state IN ('open', 'settled', 'orphaned')", name="state"),
     CheckConstraint("kind IN ('request', 'correction')", name="kind"),

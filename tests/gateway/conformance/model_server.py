@@ -17,7 +17,8 @@ PREFILL_S = 0.0002  # a token that isn't cached
 WRONG = (
     "shares its cache", "tells no cached tokens", "runs on", "counts streams otherwise",
     "tells no usage", "answers with nothing", "splits characters", "ignores stops", "takes any",
-    "cuts long prompts", "fails at fields", "ends without DONE", "has no metrics",
+    "claims too much", "cuts long prompts", "fails at fields", "ends without DONE",
+    "has no metrics",
 )  # fmt: skip
 
 
@@ -105,6 +106,8 @@ class ModelServer:
     def _usage(self, prompt: int, hits: int, written: int) -> dict[str, Any] | None:
         if self.wrong == "tells no usage":
             return None
+        if self.wrong == "claims too much":
+            prompt, written = prompt + 1000, written + 1
         usage: dict[str, Any] = {
             "prompt_tokens": prompt,
             "completion_tokens": written,

@@ -19,11 +19,13 @@ FAILS = {
     },
     "counts streams otherwise": {
         "usage of a stream", "streamed and unstreamed are counted alike",
+        "no more tokens than can be",
     },
     "tells no usage": {
         "usage of an unstreamed answer", "usage of a stream", "no answer without a token",
         "streamed and unstreamed are counted alike",
     },
+    "claims too much": {"no more tokens than can be", "no answer without a token"},
     "answers with nothing": {"no answer without a token"},
     "splits characters": {"characters come whole", "stop texts end an answer, streamed"},
     "ignores stops": {"stop texts end an answer, streamed", "stop texts end an answer, unstreamed"},

@@ -35,9 +35,13 @@ input = "1"
 cached_input = "0.1"
 output = "10"
 """
+ASKED = BODY | {"max_tokens": 5}
 USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
 CACHED_USAGE = USAGE | {"prompt_tokens_details": {"cached_tokens": 4}}
 ZERO = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+MOST_INPUT = len("canary-prompt") + 16 + 256  # its bytes, a message, a chat template
+MOST_OUTPUT = 5  # max_tokens
+TOO_MUCH = {"prompt_tokens": 10**6, "completion_tokens": 10**6, "total_tokens": 2 * 10**6}
 ERROR_TEXT = "an error that is as long as an answer of a great many tokens would be " * 20
 
 Leave = Callable[[Gateway], Awaitable[None]]
@@ -77,6 +81,11 @@ async def counts_along(exchange: Exchange) -> None:
     await exchange.gone()
 
 
+async def claims_along(exchange: Exchange) -> None:
+    await exchange.events(text("ho") | {"usage": TOO_MUCH}, end=False)
+    await exchange.gone()
+
+
 async def breaks_off(exchange: Exchange) -> None:
     await exchange.events(text("h"), text("o"), end=False)
     exchange.close()
@@ -106,9 +115,13 @@ class Case:
     leaves_after: int | None = None  # so many bytes
     wall_s: float = 3600
     streams: tuple[bool, ...] = (True, False)
+    claimed: tuple[int | None, int | None] = (None, None)
 
 
 FULL = 7 * INPUT + 2 * OUTPUT
+MOST = MOST_INPUT * INPUT + MOST_OUTPUT * OUTPUT
+MOST_TOKENS = (MOST_INPUT, 0, MOST_OUTPUT)
+CLAIMED = (10**6, 10**6)
 CASES = {
     "completed": Case(ends(), "completed", "full_answer", FULL, (7, 0, 2), "upstream_final"),
     "length": Case(ends("length"), "length", "full_answer", FULL, (7, 0, 2), "upstream_final"),
@@ -120,6 +133,23 @@ CASES = {
         ends(usage=ZERO), "completed", "full_answer", 0, (0, 0, 0), "upstream_final"
     ),
     "missing usage": Case(ends(usage=None), "completed", "usage_missing"),
+    "a claim beyond what could be used": Case(
+        ends(usage=TOO_MUCH), "completed", "full_answer", MOST, MOST_TOKENS, "upstream_final",
+        claimed=CLAIMED,
+    ),
+    "a claim of more output alone": Case(
+        ends(usage=USAGE | {"completion_tokens": 6}), "completed", "full_answer",
+        7 * INPUT + MOST_OUTPUT * OUTPUT, (7, 0, MOST_OUTPUT), "upstream_final", claimed=(7, 6),
+    ),
+    "a claim of more cached input alone": Case(
+        ends(usage=TOO_MUCH | {"prompt_tokens_details": {"cached_tokens": 10**5}}),
+        "completed", "full_answer", MOST_INPUT * CACHED + MOST_OUTPUT * OUTPUT,
+        (MOST_INPUT, MOST_INPUT, MOST_OUTPUT), "upstream_final", claimed=CLAIMED,
+    ),
+    "such a claim along a stream that is left": Case(
+        claims_along, "client_cancelled", "delivered_part", MOST, MOST_TOKENS, "upstream_running",
+        leaves_after=1, streams=(True,), claimed=CLAIMED,
+    ),
     "the client leaves before the first token": Case(
         silent, "client_cancelled", "nothing_delivered", leaves_after=0
     ),
@@ -151,11 +181,15 @@ async def test_the_policy(tmp_path: Path, name: str, stream: bool) -> None:
     case = CASES[name]
     async with gateway(tmp_path, case.answer, CONFIG.format(wall_s=case.wall_s)) as found:
         if case.leaves_after is None:
-            await found.http.post(CHAT, json=BODY | {"stream": stream})
+            await found.http.post(CHAT, json=ASKED | {"stream": stream})
         else:
             await leave(found, stream, case.leaves_after)
-        await found.requests(1)
+        (line,) = await found.requests(1)
         (row,) = found.rows()
+        assert (row["claimed_input_tokens"], row["claimed_output_tokens"]) == case.claimed
+        assert line.get("claimed_output_tokens") == case.claimed[1]
+        warned = [one for one in found.log if one["event"] == "usage_over_bound"]
+        assert len(warned) == (case.claimed[1] is not None)
         assert (row["outcome"], row["bill_reason"]) == (case.outcome, case.reason)
         assert row["amount_pico"] == row["list_amount_pico"] == case.billed
         assert bool(row["billable"]) == (case.reason in ("full_answer", "delivered_part"))
@@ -171,7 +205,7 @@ async def leave(found: Gateway, stream: bool, after: int) -> None:
     """Ask, and close the connection after so many bytes of the answer's body."""
 
     async def ask() -> None:
-        async with found.http.stream("POST", CHAT, json=BODY | {"stream": stream}) as answer:
+        async with found.http.stream("POST", CHAT, json=ASKED | {"stream": stream}) as answer:
             async for _ in answer.aiter_raw():
                 return
 
