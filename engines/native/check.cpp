@@ -9,11 +9,6 @@ namespace {
 // how long a check takes doesn't depend on what it finds.
 using Differences = uint64_t;
 
-// 1..num_pages-1: without a sign what lies below lies far above.
-bool is_page(const Ledger& ledger, int64_t page) {
-  return static_cast<uint64_t>(page) - 1 < static_cast<uint64_t>(ledger.num_pages) - 1;
-}
-
 // The null page's tag stands in for what lies outside, which is a difference by itself.
 Differences page_differs(const Ledger& ledger, int64_t page, uint64_t expected, uint64_t domain) {
   const bool inside = is_page(ledger, page);
@@ -67,6 +62,7 @@ bool right_pages(const Ledger& ledger, const int64_t* pages, const uint64_t* exp
 RightPages right_pages_for(Isa isa) {
 #ifdef BULKHEAD_X86
   if (isa == Isa::avx512) return right_pages_avx512;
+  if (isa == Isa::avx2) return right_pages_avx2;
 #endif
   return right_pages;
 }

@@ -26,15 +26,27 @@ struct Ledger {
   int64_t page_size;     // tokens
 };
 
+namespace {
+
+// 1..num_pages-1: without a sign what lies below lies far above. In an unnamed namespace, for files
+// compiled for different CPUs.
+[[gnu::always_inline]] inline bool is_page(const Ledger& ledger, int64_t page) {
+  return static_cast<uint64_t>(page) - 1 < static_cast<uint64_t>(ledger.num_pages) - 1;
+}
+
+}  // namespace
+
 // Pages of one domain: all of them in the pool, under the tags expected, and of that domain.
 using RightPages = bool (*)(const Ledger& ledger, const int64_t* pages, const uint64_t* expected,
                             int64_t count, int64_t domain);
 
 bool right_pages(const Ledger& ledger, const int64_t* pages, const uint64_t* expected, int64_t count,
                  int64_t domain);
+bool right_pages_avx2(const Ledger& ledger, const int64_t* pages, const uint64_t* expected,
+                      int64_t count, int64_t domain);
 bool right_pages_avx512(const Ledger& ledger, const int64_t* pages, const uint64_t* expected,
                         int64_t count, int64_t domain);
-RightPages right_pages_for(Isa isa);  // with AVX2 the plain one is as fast as a gather
+RightPages right_pages_for(Isa isa);
 
 // All pages that a step reads, copied ones too.
 bool right_reads(const Ledger& ledger, const StepArrays& step, RightPages right_pages);

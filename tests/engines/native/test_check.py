@@ -162,7 +162,7 @@ def test_copied_pages_are_as_the_twin_finds_them(copies: Any) -> None:
     assert found[0] == 2 + len(copies)
 
 
-@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 16, 31, 64, 65])
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 7, 8, 9, 16, 31, 64, 65, 77])
 def test_each_place_of_a_long_row_is_looked_at(length: int) -> None:
     """Whatever is looked at at once, the ends and all between them count."""
     pages = list(range(1, length + 1))
@@ -186,6 +186,46 @@ def test_each_place_of_a_long_row_is_looked_at(length: int) -> None:
             row[place] = wrong
             harmed = replace(step, **cast(Any, {name: [row]}))
             assert look(harmed, batch_of(harmed), True) == (length, False)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_wrong_page_in_long_rows_is_found_wherever_it_is(seed: int) -> None:
+    """Rows of all lengths, partly public, over a pool in no order; one place at most is off."""
+    chance = np.random.default_rng(seed)
+    step, public = _long_rows(chance)
+    batch = batch_of(step, public)
+    assert look(step, batch, False) == in_numpy(step, batch, False) == (sum(step.num_pages), True)
+    for _ in range(40):
+        row = int(chance.choice(np.flatnonzero(step.num_pages)))
+        place = int(chance.integers(step.num_pages[row]))
+        harmed = batch_of(step, public)
+        if chance.integers(2):
+            harmed.block_tables[row, place] = chance.choice([*FAR, 0, len(step.tags)])
+        else:
+            harmed.expected_tags[row, place] ^= np.uint64(1) << np.uint64(chance.integers(64))
+        found = look(step, harmed, False)
+        assert found == in_numpy(step, harmed, False)
+        is_same = harmed.block_tables[row, place] == batch.block_tables[row, place]
+        is_same &= harmed.expected_tags[row, place] == batch.expected_tags[row, place]
+        assert found == (sum(step.num_pages), bool(is_same))
+
+
+def _long_rows(chance: np.random.Generator) -> tuple[Step, list[int]]:
+    lengths = [int(length) for length in chance.integers(0, 150, size=5)]
+    public = [int(chance.integers(0, length + 2)) for length in lengths]
+    num_pages = sum(lengths) + 1
+    order, tags = iter(chance.permutation(np.arange(1, num_pages)).tolist()), [0] * num_pages
+    tables, expected = [], []
+    for row, length in enumerate(lengths):
+        table = [next(order) for _ in range(length)]
+        for place, page in enumerate(table):
+            tags[page] = pack(3 if place < public[row] else HIGH + row, 1000 + page)
+        padding = [0] * (max(lengths) - length)
+        tables.append(table + padding)
+        expected.append([tags[page] for page in table] + padding)
+    pool = (tags, [ACTIVE] * num_pages, [1] * num_pages, [50] * num_pages)
+    domains = [HIGH + row for row in range(len(lengths))]
+    return Step(*pool, tables, expected, domains, [50] * len(lengths), lengths), public
 
 
 def test_what_is_overwritten_later_is_seen() -> None:
