@@ -61,6 +61,11 @@ trt.add_command(status)
     "--image", default="", help="Of a container that has TensorRT-LLM. Else the config's."
 )
 @click.option(
+    "--python",
+    default="",
+    help="TensorRT-LLM's own Python in that image, for launchers in Kubernetes' pods.",
+)
+@click.option(
     "--gpus-per-machine",
     type=click.IntRange(1),
     default=GPUS,
@@ -75,6 +80,7 @@ def render(  # noqa: PLR0913 - one argument an option
     role: str | None,
     form: str | None,
     image: str,
+    python: str,
     gpus_per_machine: int,
     places: Places,
     as_json: bool,
@@ -84,8 +90,7 @@ def render(  # noqa: PLR0913 - one argument an option
     The same settings give the same bytes. Nothing secret is in them.
     """
     served = served_of(peek(places), model)
-    if image:
-        served = served._replace(trt=replace(served.trt, image=image, python=""))
+    served = _in_image(served, image, python, form)
     if not all(one.path for one in roles(served.path, served.trt)):
         raise Declined(f"{model}: its `path` isn't set: which checkpoint is served?")
     if form == "slurm" and out is None:
@@ -107,6 +112,15 @@ def render(  # noqa: PLR0913 - one argument an option
             click.echo(f"Removed, of an earlier time: {', '.join(gone.removed)}")
         if gone.changed:
             click.echo(f"Of an earlier time, and changed since: {', '.join(gone.changed)}")
+
+
+def _in_image(served: Served, image: str, python: str, form: str | None) -> Served:
+    """The model as it is served in the image that the command line names, if it names one."""
+    if python and not (image and form == "kubernetes"):
+        raise click.UsageError("--python goes with --as kubernetes and --image")
+    if not image:
+        return served
+    return served._replace(trt=replace(served.trt, image=image, python=python))
 
 
 def _written(found: Rendered, out: Path, form: str | None) -> Gone:

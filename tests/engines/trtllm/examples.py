@@ -17,18 +17,23 @@ from runtime import settings
 
 FOLDER = Path(__file__).resolve().parents[3] / "config" / "examples" / "trtllm"
 IMAGE = "registry.example.com/tensorrt-llm:1.2.1"
+BOTH = {
+    "image": "registry.example.com/tensorrt-llm-bulkhead:1.2.1",
+    "python": "/usr/local/bin/python3",
+}
 SHARED = "/shared/bulkhead/llama-70b"
 
 
-def model() -> Served:
-    """The one that is configured there."""
-    found = served_of(settings.peek(FOLDER / "bulkhead.toml", None), "llama-70b")
-    return found._replace(trt=replace(found.trt, image=IMAGE))
+def model(name: str = "llama-70b", **trt: str) -> Served:
+    """One of those that are configured there."""
+    found = served_of(settings.peek(FOLDER / "bulkhead.toml", None), name)
+    return found._replace(trt=replace(found.trt, **({"image": IMAGE} | trt)))
 
 
 def rendered() -> dict[str, str]:
     """The files, by name."""
     return {
+        "guarded.yaml": kubernetes_yaml(model("llama-8b", **BOTH)),
         "kubernetes.yaml": kubernetes_yaml(model()),
         "slurm.sh": slurm_script(model(), Laid(SHARED, {})),
     }

@@ -22,7 +22,7 @@ def test_they_are_as_they_are_rendered() -> None:
         assert (examples.FOLDER / name).read_text() == text, name
 
 
-@pytest.mark.parametrize("name", ["kubernetes.yaml"])
+@pytest.mark.parametrize("name", ["guarded.yaml", "kubernetes.yaml"])
 def test_yaml_has_no_lint(name: str) -> None:
     text = (examples.FOLDER / name).read_text()
     assert [str(problem) for problem in linter.run(text, LINT)] == []
@@ -31,11 +31,12 @@ def test_yaml_has_no_lint(name: str) -> None:
 @pytest.mark.skipif(
     find_spec("kubernetes_validate") is None, reason="kubernetes-validate is not installed"
 )
-def test_kubernetes_takes_each_object() -> None:
+@pytest.mark.parametrize(("name", "objects"), [("guarded.yaml", 6), ("kubernetes.yaml", 10)])
+def test_kubernetes_takes_each_object(name: str, objects: int) -> None:
     import kubernetes_validate
 
-    found = list(yaml.safe_load_all((examples.FOLDER / "kubernetes.yaml").read_text()))
-    assert len(found) == 10
+    found = list(yaml.safe_load_all((examples.FOLDER / name).read_text()))
+    assert len(found) == objects
     for one in found:
         kubernetes_validate.validate(one, KUBERNETES, strict=True)
 

@@ -21,6 +21,14 @@ APART: dict[str, Any] = {
 }
 
 
+LAUNCHED: dict[str, Any] = {
+    "guard_url": "http://llama.trt.svc:9000",
+    "guard_secret": "GUARD",
+    "image": "both:1",
+    "python": "/opt/trtllm/bin/python",
+}
+
+
 def served(url: str = "http://llama.trt.svc:8000/v1", path: str = "/m/x", **said: Any) -> Served:
     return Served("@cf/meta/Llama-3.1", path, (url,), TrtSettings(**said))
 
@@ -97,7 +105,9 @@ def test_the_guard_s_modules_lie_where_python_looks_for_them() -> None:
         ({"guard": False}, "--image"),
         ({"guard": False, "image": "i", "tensor_parallel": 16}, "--as slurm"),
         ({"guard": False, "image": "i", "url": "http://10.0.0.5:8000/v1"}, "10.0.0.5 is no name"),
-        ({"image": "i", "guard_url": "http://llama:9000"}, "trt launch"),
+        ({"image": "i", "guard_url": "http://llama.trt.svc:9000"}, "--python"),
+        (LAUNCHED | {"guard_url": "http://other:9000"}, "at the same Service"),
+        (LAUNCHED | {"guard_url": "https://llama.trt.svc:9000"}, "by http"),
         ({"guard": False, "image": "i", "path": "/llama"}, "one folder"),
         (APART | {"context": TrtServers(urls=("gen-0.trt.svc:8001",))}, "the Service gen-0"),
     ],

@@ -172,6 +172,11 @@ def test_servers_that_need_launchers_are_started_by_nothing_else(
     asked += ["--state", str(tmp_path / "state"), "--out", str(tmp_path / "out")]
     assert CliRunner().invoke(main, asked).exit_code == 0
     assert "`bulkhead trt launch llama`" in (tmp_path / "out/command.txt").read_text()
-    for form in (("--as", "slurm"), ("--as", "kubernetes", "--image", "i")):
-        done = CliRunner().invoke(main, [*asked, *form])
-        assert (done.exit_code, "`bulkhead trt launch`" in done.stderr) == (1, True)
+    done = CliRunner().invoke(main, [*asked, "--as", "slurm"])
+    assert (done.exit_code, "`bulkhead trt launch`" in done.stderr) == (1, True)
+    kubernetes = [*asked, "--as", "kubernetes", "--image", "i"]
+    done = CliRunner().invoke(main, kubernetes)
+    assert (done.exit_code, "--python" in done.stderr) == (1, True)
+    assert CliRunner().invoke(main, [*kubernetes, "--python", "/opt/t/bin/python"]).exit_code == 0
+    text = (tmp_path / "out/kubernetes.yaml").read_text()
+    assert text.count("/opt/bulkhead/bin/bulkhead") == servers.count("guard_url")
