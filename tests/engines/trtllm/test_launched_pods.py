@@ -102,8 +102,12 @@ def test_the_objects_are_kubernetes_own(tmp_path: Path) -> None:
         validator.validate(one, "1.37.0", strict=True)
 
 
-SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8)
-SCALARS = SCALARS | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS: st.SearchStrategy[Any] = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.text(max_size=8),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
 
 
 @given(
