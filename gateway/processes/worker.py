@@ -13,6 +13,7 @@ import structlog
 from starlette.types import Message, Scope, Send
 
 from gateway.processes.parent import Parent, Word, ignore
+from gateway.processes.threads import start_as_usual, start_patient
 from runtime import logs
 from runtime.config.sections import FileSettings
 from runtime.tls.listener import hang_up, port_of, stop_accepting
@@ -59,6 +60,7 @@ class Worker:
         on = {Word.STOP: self._stop, Word.RETIRE: self._retire}
         async with self._parent.heard(on):
             saying = asyncio.ensure_future(self._say_serving())
+            start_patient()  # what the server starts before it serves
             yield
             saying.cancel()
 
@@ -77,6 +79,7 @@ class Worker:
 
     async def _say_serving(self) -> None:
         await self._parent.say_serving()
+        start_as_usual()
         self._serves = True
 
     def _stop(self) -> None:
