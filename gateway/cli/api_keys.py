@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from gateway.cli.accounts import as_json, when
-from gateway.cli.columns import table
+from gateway.cli.columns import Row, of_all, table
 from gateway.cli.completing import live_keys, model_ids, project_names, tenant_names
 from gateway.cli.help import Sentences
 from gateway.cli.moments import Moment, Span
 from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
-from gateway.identity import api_keys as rows, scopes
+from gateway.identity import api_keys as rows, scopes, tenants as accounts
 from gateway.identity.keys import PEPPER_LABEL
 from gateway.root import keyring_of
 from gateway.store.connection import transaction
@@ -26,7 +26,7 @@ from runtime.config.place import Place
 from runtime.config.report import did_you_mean
 from runtime.settings import ConfigError
 
-HEADING = (
+HEADING: Row = (
     *("ID", "NAME", "KEY", "PROJECT", "SCOPES", "MODELS", "FROM", "CREATED", "LAST USED"),
     *("EXPIRES", "STATUS"),
 )
@@ -106,19 +106,23 @@ def create_key(  # noqa: PLR0913 - one argument an option
 
 
 @keys.command("list")
-@click.argument("tenant", shell_complete=tenant_names)
+@click.argument("tenant", required=False, shell_complete=tenant_names)
 @whereabouts
 @as_json
-def list_keys(tenant: str, places: Places, as_json: bool) -> None:
-    """The keys of TENANT, without their secrets."""
+def list_keys(tenant: str | None, places: Places, as_json: bool) -> None:
+    """The keys of TENANT, or of all, without their secrets."""
     with database(locate(places)) as db:
         found = rows.list_keys(db, tenant)
+        names = accounts.tenant_names(db)
     now_us = SYSTEM_CLOCK.now_us()
     if as_json:
-        click.echo(json.dumps([_document(key) for key in found]))
-    else:
-        none = f"No keys yet; add one: bulkhead keys create {tenant}"
-        click.echo(table([_line(key, now_us) for key in found], HEADING, none))
+        click.echo(json.dumps([{"tenant": names[key.tenant_id]} | _document(key) for key in found]))
+        return
+    lines, heading = [_line(key, now_us) for key in found], HEADING
+    if not tenant:
+        lines, heading = of_all(lines, heading, [names[key.tenant_id] for key in found])
+    none = f"No keys yet; add one: bulkhead keys create {tenant or 'TENANT'}"
+    click.echo(table(lines, heading, none))
 
 
 @keys.command("rotate")
@@ -186,7 +190,7 @@ def status(key: rows.Key, now_us: int) -> str:
     return "live"
 
 
-def _line(key: rows.Key, now_us: int) -> tuple[str, ...]:
+def _line(key: rows.Key, now_us: int) -> Row:
     used = when(key.last_used_at) or "-"
     return (
         key.id,

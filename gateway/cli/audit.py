@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from gateway.cli.accounts import as_json
-from gateway.cli.columns import table
+from gateway.cli.columns import Row, of_all, table
 from gateway.cli.completing import tenant_names
 from gateway.cli.options import Places, database, locate, whereabouts
-from gateway.identity.tenants import tenant_id_of
+from gateway.identity import tenants as accounts
 from gateway.store import audit as log
 from gateway.usage.calendar import microseconds
 
-HEADING = ("AT", "BY", "ACTION", "OF", "DETAIL")
+HEADING: Row = ("AT", "BY", "ACTION", "OF", "DETAIL")
 MOST = 100_000
 
 
@@ -29,16 +29,20 @@ MOST = 100_000
 def audit(tenant: str | None, limit: int, places: Places, as_json: bool) -> None:
     """The last changes of tenants, keys, limits, budgets and records: of TENANT, or of all."""
     with database(locate(places)) as db:
-        found = log.page(db, limit, tenant_id=tenant_id_of(db, tenant) if tenant else "")
+        found = log.page(db, limit, tenant_id=accounts.tenant_id_of(db, tenant) if tenant else "")
+        names = accounts.tenant_names(db)
     entries = [entry | {"at": microseconds(entry["at"])} for entry in found]
     if as_json:
         click.echo(json.dumps(entries))
     else:
-        rows = [_line(entry) for entry in reversed(entries)]
-        click.echo(table(rows, HEADING, "Nothing was changed yet."))
+        lines, heading = [_line(entry) for entry in entries], HEADING
+        if not tenant:
+            ids = [entry["tenant_id"] for entry in entries]
+            lines, heading = of_all(lines, heading, [names.get(id, id) or "-" for id in ids])
+        click.echo(table(lines[::-1], heading, "Nothing was changed yet."))
 
 
-def _line(entry: dict[str, Any]) -> tuple[str, ...]:
+def _line(entry: dict[str, Any]) -> Row:
     detail = " ".join(
         f"{name}={_told(name, value)}" for name, value in entry["detail"].items() if value
     )

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+Row = tuple[str, ...]
 
-def table(rows: Sequence[tuple[str, ...]], heading: tuple[str, ...], none: str = "") -> str:
+
+def of_all(rows: Sequence[Row], heading: Row, tenants: Sequence[str]) -> tuple[list[Row], Row]:
+    """Rows of several tenants, with the name of each before them, and their heading."""
+    named = zip(tenants, rows, strict=True)
+    return [(tenant, *row) for tenant, row in named], ("TENANT", *heading)
+
+
+def table(rows: Sequence[Row], heading: Row, none: str = "") -> str:
     """Columns for people; `none` instead if there are no rows."""
     if none and not rows:
         return none

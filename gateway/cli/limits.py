@@ -81,11 +81,11 @@ def set_limits(  # noqa: PLR0913 - one argument an option
 
 
 @limits.command("show")
-@click.argument("tenant", shell_complete=tenant_names)
+@click.argument("tenant", required=False, shell_complete=tenant_names)
 @whereabouts
 @as_json
-def show_limits(tenant: str, places: Places, as_json: bool) -> None:
-    """What holds for TENANT, its projects and its keys: set here, or by the configuration."""
+def show_limits(tenant: str | None, places: Places, as_json: bool) -> None:
+    """What holds for TENANT, its projects and keys, or for all: set here, or configured."""
     with database(locate(places)) as db:
         found = setting.listed(db, tenant)
         names = Names(db)
@@ -94,7 +94,7 @@ def show_limits(tenant: str, places: Places, as_json: bool) -> None:
         return
     rows = [(names.told(scope.kind, scope.id), scope.model, rule, "set") for scope, rule in found]
     rows += _configured(rules_of(peek(places).file), tenant)
-    none = f"No limits; set one: bulkhead limits set {tenant} --rpm 600"
+    none = f"No limits; set one: bulkhead limits set {tenant or 'TENANT'} --rpm 600"
     click.echo(table([_line(row) for row in rows], HEADING, none))
 
 
@@ -131,11 +131,11 @@ def _scope(
     return setting.scope_of(db, tenant, project=project, key_id=key_id, model=model_id)
 
 
-def _configured(rules: Rules, tenant: str) -> list[Row]:
+def _configured(rules: Rules, tenant: str | None) -> list[Row]:
     said = {("each tenant", ""): rules.per_tenant, ("each key", ""): rules.per_key}
     for (name, model), own in rules.tenants.items():
-        if name == tenant:
-            said["this tenant", model] = own
+        if tenant in (None, name):
+            said["this tenant" if tenant else f"tenant {name}", model] = own
     said |= {("all tenants", model): rates for model, rates in rules.models.items()}
     rows: list[Row] = []
     for (of, model), rates in said.items():

@@ -31,7 +31,7 @@ def list_prices(places: Places, as_json: bool) -> None:
     now_us = SYSTEM_CLOCK.now_us()
     with database(locate(places)) as db:
         timelines = timelines_of(db)
-        names = {tenant.id: tenant.name for tenant in accounts.list_tenants(db)}
+        names = accounts.tenant_names(db)
     found = in_force(timelines, now_us)
     tell(found, names, as_json=as_json)
 

@@ -7,11 +7,11 @@ import json
 import click
 
 from gateway.cli.accounts import as_json, when
-from gateway.cli.columns import table
+from gateway.cli.columns import Row, of_all, table
 from gateway.cli.completing import project_names, tenant_names
 from gateway.cli.help import Sentences
 from gateway.cli.options import Places, database, locate, whereabouts
-from gateway.identity import projects as rows
+from gateway.identity import projects as rows, tenants as accounts
 from gateway.store.connection import transaction
 
 
@@ -37,16 +37,18 @@ def create_project(tenant: str, name: str, places: Places, as_json: bool) -> Non
 
 
 @projects.command("list")
-@click.argument("tenant", shell_complete=tenant_names)
+@click.argument("tenant", required=False, shell_complete=tenant_names)
 @whereabouts
 @as_json
-def list_projects(tenant: str, places: Places, as_json: bool) -> None:
-    """The projects of TENANT, archived ones too."""
+def list_projects(tenant: str | None, places: Places, as_json: bool) -> None:
+    """The projects of TENANT, or of all, archived ones too."""
     with database(locate(places)) as db:
         found = rows.list_projects(db, tenant)
+        names = accounts.tenant_names(db)
     if as_json:
         listed = [
             {
+                "tenant": names[p.tenant_id],
                 "id": p.id,
                 "name": p.name,
                 "created_at": when(p.created_at),
@@ -56,9 +58,12 @@ def list_projects(tenant: str, places: Places, as_json: bool) -> None:
         ]
         click.echo(json.dumps(listed))
         return
-    lines = [(p.name, p.id, when(p.created_at) or "", _status(p)) for p in found]
-    none = f"No projects yet; add one: bulkhead projects create {tenant} NAME"
-    click.echo(table(lines, ("NAME", "ID", "CREATED", "STATUS"), none))
+    lines: list[Row] = [(p.name, p.id, when(p.created_at) or "", _status(p)) for p in found]
+    heading: Row = ("NAME", "ID", "CREATED", "STATUS")
+    if not tenant:
+        lines, heading = of_all(lines, heading, [names[p.tenant_id] for p in found])
+    none = f"No projects yet; add one: bulkhead projects create {tenant or 'TENANT'} NAME"
+    click.echo(table(lines, heading, none))
 
 
 @projects.command("archive")

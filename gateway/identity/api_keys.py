@@ -89,9 +89,12 @@ def create_key(
     return key_of(db, key_id), secret
 
 
-def list_keys(db: Connection, tenant: str) -> list[Key]:
-    """The keys of the tenant of this name, oldest first, revoked ones too. Raises NoSuchTenant."""
-    rows = db.execute(_OF_TENANT, {"tenant_id": tenant_id_of(db, tenant)})
+def list_keys(db: Connection, tenant: str | None = None) -> list[Key]:
+    """The keys of the tenant of this name, or of all, oldest first, revoked ones too.
+
+    Raises NoSuchTenant.
+    """
+    rows = db.execute(_LISTED, {"tenant_id": tenant_id_of(db, tenant) if tenant else ""})
     return [_key(row) for row in rows.fetchall()]
 
 
@@ -201,8 +204,10 @@ FROM api_key
 LEFT JOIN project ON project.id = api_key.project_id
 LEFT JOIN api_key_use ON api_key_use.key_id = api_key.id
 """
-_OF_TENANT = f"""
-{_COLUMNS} WHERE api_key.tenant_id = :tenant_id ORDER BY api_key.created_at, api_key.id
+_LISTED = f"""
+{_COLUMNS} JOIN tenant ON tenant.id = api_key.tenant_id
+WHERE :tenant_id = '' OR api_key.tenant_id = :tenant_id
+ORDER BY tenant.name, api_key.created_at, api_key.id
 """
 _BY_ID = f"{_COLUMNS} WHERE api_key.id = :id"
 _INSERT = """

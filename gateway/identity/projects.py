@@ -44,11 +44,13 @@ def create_project(
     return project
 
 
-def list_projects(db: Connection, tenant: str) -> list[Project]:
-    """The projects of the tenant of this name, archived ones too. Raises NoSuchTenant."""
-    values = {"tenant_id": tenant_id_of(db, tenant)}
-    rows = db.execute(f"{_SELECT} WHERE tenant_id = :tenant_id ORDER BY name", values)
-    return [Project(*row) for row in rows.fetchall()]
+def list_projects(db: Connection, tenant: str | None = None) -> list[Project]:
+    """The projects of the tenant of this name, or of all, archived ones too.
+
+    Raises NoSuchTenant.
+    """
+    values = {"tenant_id": tenant_id_of(db, tenant) if tenant else ""}
+    return [Project(*row) for row in db.execute(_LISTED, values).fetchall()]
 
 
 def project_of(db: Connection, tenant: str, name: str) -> Project:
@@ -76,6 +78,11 @@ def _find(db: Connection, tenant_id: str, name: str) -> Project | None:
 
 
 _SELECT = "SELECT id, tenant_id, name, created_at, archived_at FROM project"
+_LISTED = """
+SELECT p.id, p.tenant_id, p.name, p.created_at, p.archived_at
+FROM project AS p JOIN tenant AS t ON t.id = p.tenant_id
+WHERE :tenant_id = '' OR p.tenant_id = :tenant_id ORDER BY t.name, p.name
+"""
 _INSERT = """
 INSERT INTO project (id, tenant_id, name, created_at) VALUES (:id, :tenant_id, :name, :now)
 """

@@ -79,6 +79,11 @@ def list_tenants(db: Connection) -> list[Tenant]:
     return [_tenant(row) for row in db.execute(f"{_SELECT} ORDER BY name").fetchall()]
 
 
+def tenant_names(db: Connection) -> dict[str, str]:
+    """The names of all tenants, by id."""
+    return {tenant.id: tenant.name for tenant in list_tenants(db)}
+
+
 def tenant_of(db: Connection, name: str) -> Tenant:
     """The tenant of this name. Raises NoSuchTenant."""
     row = db.execute(f"{_SELECT} WHERE name = :name", {"name": name}).fetchone()

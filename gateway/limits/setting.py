@@ -31,9 +31,9 @@ def scope_of(
     return Scope("tenant", tenant_id, model)
 
 
-def listed(db: Connection, tenant: str) -> list[tuple[Scope, Rule]]:
-    """What was set for a tenant, its projects and its keys. Raises NoSuchTenant."""
-    rows = db.execute(_LISTED, {"tenant_id": tenant_id_of(db, tenant)})
+def listed(db: Connection, tenant: str | None = None) -> list[tuple[Scope, Rule]]:
+    """What was set for a tenant, its projects and its keys, or for all. Raises NoSuchTenant."""
+    rows = db.execute(_LISTED, {"tenant_id": tenant_id_of(db, tenant) if tenant else ""})
     return [(Scope(*row[:3]), Rule(*row[3:])) for row in rows.fetchall()]
 
 
@@ -52,7 +52,7 @@ SELECT id FROM project WHERE tenant_id = :tenant_id AND (id = :name OR name = :n
 
 _LISTED = """
 SELECT scope_kind, scope_id, model_id, rpm, tpm, concurrent FROM limit_rule
-WHERE (scope_kind = 'tenant' AND scope_id = :tenant_id)
+WHERE :tenant_id = '' OR (scope_kind = 'tenant' AND scope_id = :tenant_id)
     OR (scope_kind = 'project' AND scope_id IN
         (SELECT id FROM project WHERE tenant_id = :tenant_id))
     OR (scope_kind = 'key' AND scope_id IN

@@ -2,9 +2,10 @@
 
 msgspec stops at the first fault; an operator with five typos deserves five lines. So structs and
 lists are walked here, and each leaf is converted by msgspec on its own. A struct that has rules
-across its fields tells them in a static `faults(values) -> (key, message)…`. It gets what was good,
-so that it speaks even beside another fault: None stands for a value that wasn't, in `values` and in
-the structs within.
+across its fields tells them in a static `faults(values) -> (key, message)…`, and in `doubts` what
+may be meant but rarely is. They get what was good, so that they speak even beside another fault:
+None stands for a value that wasn't, in `values` and in the structs within. What the file doesn't
+name isn't in `values`.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def fields(
             missing.append(spec.name)
     for key, message in getattr(kind, "faults", _no_faults)(values):
         report.error(f"{path}.{key}" if path else key, message)
+    for key, message in getattr(kind, "doubts", _no_faults)(values):
+        report.warn(f"{path}.{key}" if path else key, message)
     return values | dict.fromkeys(missing)
 
 

@@ -26,6 +26,9 @@ from runtime.config.lifecycle import Lifecycle
 from runtime.config.limits import RateSettings
 from runtime.config.tls import ClientTls
 
+CLASSES = ("input", "cached_input", "output")
+IS_FREE = 'if they are meant to be, say "0"'
+
 
 class PriceSettings(Struct, frozen=True, kw_only=True):
     """Prices per 1,000,000 tokens."""
@@ -35,6 +38,16 @@ class PriceSettings(Struct, frozen=True, kw_only=True):
     cached_input: Price = "0"
     output: Price = "0"
     effective_from: DayOrNone = None  # None: from when it is deployed
+
+    @staticmethod
+    def doubts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """What is left out is free, beside others that cost something; or all of it is."""
+        named = [found[key] for key in CLASSES if key in found]
+        if named and all(price is not None and not price.strip("0.") for price in named):
+            return
+        for key in CLASSES:
+            if key not in found:
+                yield key, f"isn't named, so these tokens are free; {IS_FREE}"
 
 
 class DatedPriceSettings(Struct, frozen=True, kw_only=True):
@@ -133,6 +146,17 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     def urls(self) -> tuple[str, ...]:
         """Where its attached servers are."""
         return tuple(server.url for server in self.attached)
+
+    @staticmethod
+    def doubts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """A model whose price nobody has thought of. Nobody pays for what "fake" answers."""
+        if "price" in found or found.get("engine") == "fake":
+            return
+        days = [price and price.effective_from for price in found.get("prices") or ()]
+        if None in days or any(day <= datetime.datetime.now(datetime.UTC).date() for day in days):
+            return
+        until = f" until {min(days)}" if days else ""
+        yield "price", f"isn't named, so its tokens are free{until}; {IS_FREE}"
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:

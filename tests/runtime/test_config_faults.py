@@ -301,7 +301,11 @@ def test_the_tree_has_every_message(text: str, expected: dict[str, str]) -> None
         ('nmae = "x"\n' + MODEL, "nmae", "did you mean `name`?"),
         ("[server]\nprot = 1\n" + MODEL, "server.prot", "did you mean `port`?"),
         (MODEL + 'souce = "x"\n', "models[0].souce", "did you mean `source`?"),
-        (MODEL + 'price = { inptu = "1" }\n', "models[0].price.inptu", "did you mean `input`?"),
+        (
+            MODEL + 'price = { inptu = "1", input = "0" }\n',
+            "models[0].price.inptu",
+            "did you mean `input`?",
+        ),
         (MODEL + "[env.x.server]\nprot = 1\n", "env.x.server.prot", "did you mean `port`?"),
         (MODEL + "[env.x]\nenv = {}\n", "env.x.env", "means something only at the top; ignored"),
         ("zzz = 1\n" + MODEL, "zzz", "unknown key, ignored"),

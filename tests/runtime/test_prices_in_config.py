@@ -36,3 +36,29 @@ def test_the_gateway_can_use_every_price_that_passes(price: str) -> None:
 @pytest.mark.parametrize("currency", ["usd", "US", "EURO", "USD\\n", ""])
 def test_a_currency_is_three_capitals(currency: str) -> None:
     assert paths(MODEL + f'price = {{ currency = "{currency}" }}\n') == ["models[0].price.currency"]
+
+
+ATTACHED = '[[models]]\nid = "m"\nengine = "openai"\nkind = "vllm"\nurl = "http://10.0.0.5/v1"\n'
+DATED = 'currency = "USD"\ninput = "1"\ncached_input = "1"\noutput = "1"\n'
+ALL = ["input", "cached_input", "output"]
+
+
+@pytest.mark.parametrize(
+    ("more", "free"),
+    [
+        ("", ["price"]),
+        ("price = {}\n", [f"price.{name}" for name in ALL]),
+        ('price = { currency = "EUR" }\n', [f"price.{name}" for name in ALL]),
+        ('price = { input = "1", output = "2" }\n', ["price.cached_input"]),
+        ('price = { output = "0.000001" }\n', ["price.input", "price.cached_input"]),
+        ('price = { input = "0" }\n', []),
+        ('price = { input = "0.00", output = "0" }\n', []),
+        ('price = { input = "1", cached_input = "0", output = "1" }\n', []),
+        (f"[[models.prices]]\neffective_from = 2020-01-01\n{DATED}", []),
+        (f"[[models.prices]]\neffective_from = 9999-01-01\n{DATED}", ["price"]),
+    ],
+)
+def test_what_is_free_because_nobody_named_its_price_is_told(more: str, free: list[str]) -> None:
+    _, report = parse(ATTACHED + more, "x")
+    assert [fault.path for fault in report.warnings] == [f"models[0].{path}" for path in free]
+    assert all("free" in fault.message for fault in report.warnings)

@@ -11,7 +11,8 @@ from runtime import config_file
 from runtime.config.models import FOREIGN_KEYS
 from runtime.config_file import Given, parse
 
-MODEL = '[[models]]\nid = "m"\nengine = "tensorrt-llm"\n'
+PRICE = 'price = { input = "0", output = "0" }\n'
+MODEL = '[[models]]\nid = "m"\nengine = "tensorrt-llm"\n' + PRICE
 GUARD = 'guard_url = "http://127.0.0.1:9000"\n'
 SECRET = 'guard_secret = "G"\n'
 HOOK = 'version = "1.3.0rc22"\n'

@@ -84,3 +84,30 @@ def test_what_isn_t_there_is_said_the_same_way(store: str) -> None:
         ("keys revoke key_0", "There is no key 'key_0'"),
     ):
         assert re.search(said, run(command, code=1))
+
+
+def test_lists_are_of_one_tenant_or_of_all(store: str) -> None:
+    """Who doesn't name a tenant is told of all, and whose each is."""
+    for tenant in ("zeta", "acme"):
+        run(f"tenants create {tenant}")
+        run(f"projects create {tenant} rocket")
+        run(f"keys create {tenant} --name laptop --project rocket")
+        run(f"limits set {tenant} --rpm 6")
+        (key,) = json.loads(run(f"keys list {tenant} --json"))
+        run(f"limits set {tenant} --key {key['id']} --rpm 5")
+        run(f"limits set {tenant} --project rocket --rpm 4")
+        run(f"budgets create {tenant} --key {key['id']} --limit 1")
+    for words in ("keys list", "projects list", "audit"):
+        heading, *lines = run(words).splitlines()
+        assert heading.startswith("TENANT"), words
+        assert {line.split()[0] for line in lines} == {"acme", "zeta"}, words
+        (heading, *_) = run(f"{words} acme").splitlines()
+        assert not heading.startswith("TENANT"), words
+    for words in ("keys list", "projects list"):
+        told = [one["tenant"] for one in json.loads(run(f"{words} --json"))]
+        assert told == ["acme", "zeta"], words
+    for words in ("limits show", "budgets list"):
+        assert " laptop of acme (key_" in run(words), words
+        assert " laptop of zeta (key_" in run(words), words
+        assert "zeta" not in run(f"{words} acme"), words
+    run("keys list nobody", code=1)

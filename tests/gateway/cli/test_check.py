@@ -149,3 +149,18 @@ def test_nothing_starts_with_a_broken_file(folder: Path, command: str) -> None:
         "  └─ models[1].id: 'm' is used twice",
     ]
     assert os.listdir(folder) == ["bulkhead.toml"]
+
+
+FREE = '[[models]]\nid = "m"\nengine = "openai"\nkind = "vllm"\nurl = "http://10.0.0.5/v1"\n'
+
+
+@pytest.mark.parametrize("command", ["check", "deploy", "deploy --dry-run"])
+def test_a_model_without_a_price_is_warned_of_once(command: str) -> None:
+    Path("bulkhead.toml").write_text(FREE)
+    done = CliRunner().invoke(main, command.split())
+    assert done.exit_code == 0
+    assert done.output.count("price: isn't named, so its tokens are free") == 1
+    Path("bulkhead.toml").write_text(FREE + 'price = { input = "0", output = "0" }\n')
+    done = CliRunner().invoke(main, command.split())
+    assert done.exit_code == 0
+    assert "free" not in done.output

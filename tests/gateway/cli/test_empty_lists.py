@@ -32,6 +32,9 @@ def run(words: str) -> Result:
     [
         ("tenants list", "bulkhead tenants create NAME"),
         ("keys list acme", "bulkhead keys create acme"),
+        ("keys list", "bulkhead keys create TENANT"),
+        ("projects list", "bulkhead projects create TENANT NAME"),
+        ("limits show", "bulkhead limits set TENANT --rpm 600"),
         ("budgets list", "bulkhead budgets create TENANT"),
         ("secret list", "bulkhead secret put NAME"),
         ("deployments list", "bulkhead deploy"),

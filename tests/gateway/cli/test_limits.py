@@ -95,5 +95,5 @@ def test_a_list_tells_names() -> None:
     for listed in (run("limits show acme").stdout, run("budgets list acme").stdout):
         assert "tenant acme " in listed
         assert "project web " in listed
-        assert f"key robot ({key})" in listed
-    assert f"of key robot ({key})" in run(f"limits clear acme --key {key}").stdout
+        assert f"key robot of acme ({key})" in listed
+    assert f"of key robot of acme ({key})" in run(f"limits clear acme --key {key}").stdout
