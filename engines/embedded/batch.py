@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.embedded.huge import Lender
 from engines.embedded.seq import Chunk, Seq
 from engines.kernels import native
 
 Ints = NDArray[np.int64]
 Tags = NDArray[np.uint64]
 UNKNOWN = -1  # a token that the step before is still choosing
+MEMORY = Lender()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +214,16 @@ def _tables(rows: Sequence[Chunk], num_pages: Ints) -> tuple[Ints, Tags]:
     counts = num_pages.tolist()
     width = max(counts, default=0)
     shape, size = (len(rows), width), 8 * len(rows) * width
-    block_tables, expected_tags = bytearray(size), bytearray(size)
-    ids, tags = memoryview(block_tables).cast("q"), memoryview(expected_tags).cast("Q")
+    room = MEMORY.zeros(2 * size)
+    ids, tags = room[:size].cast("q"), room[size:].cast("Q")
     start = 0
     for chunk, count in zip(rows, counts, strict=True):
         ids[start : start + count] = chunk.seq.block_table[:count]
         tags[start : start + count] = chunk.seq.tags[:count]
         start += width
     return (
-        np.frombuffer(block_tables, np.int64).reshape(shape),
-        np.frombuffer(expected_tags, np.uint64).reshape(shape),
+        np.frombuffer(ids, np.int64).reshape(shape),
+        np.frombuffer(tags, np.uint64).reshape(shape),
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.api import EngineFailed
-from engines.embedded import tags
+from engines.embedded import huge, tags
 from engines.embedded.domains import Domains
 from engines.embedded.seq import Page
 
@@ -77,7 +77,7 @@ class PagePool:
         self.clock = clock
         self.lock = threading.RLock()
         self.domains = Domains()
-        self.tags = np.zeros(num_pages, np.uint64)
+        self.tags = huge.zeros(num_pages)
         self.states = np.full(num_pages, State.FREE, np.uint8)
         self.refs = np.zeros(num_pages, np.int32)
         self.pins = np.zeros(num_pages, np.int32)  # transfers that may still touch the page

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+
+import pytest
 
 from engines.api import Request, Sampling
+from engines.embedded import batch as batch_module
 from engines.embedded.batch import UNKNOWN, build
+from engines.embedded.huge import WORTH, Lender
 from engines.embedded.seq import Chunk, Page, Seq
+from engines.kernels import native
 
 
 def make_seq(num_tokens: int, num_computed: int, pages: list[Page], slot: int) -> Seq:
@@ -108,3 +113,38 @@ def test_a_copied_page_goes_over_the_page_that_is_written() -> None:
     assert set(batch.touched().tolist()) == {5, 7, 8}
     seq.hold(Page(9, 99))
     assert len(build([seq.next_chunk(1)], page_size=4).copy_rows) == 0
+
+
+def test_a_large_step_finds_nothing_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tables lie where another's have lain; past the end of a short row is the null page."""
+    monkeypatch.setattr(batch_module, "MEMORY", Lender())
+    length = WORTH // 16
+    long = make_seq(length, length - 1, [Page(n + 1, n + 9) for n in range(length)], slot=1)
+    short = make_seq(2, 1, [Page(5, 55), Page(6, 66)], slot=1)
+    chunk = long.next_chunk(1)
+    before = build([chunk, replace(chunk)], page_size=1)
+    assert before.block_tables[1, -1] == length
+    where = before.block_tables.ctypes.data
+    del before
+    batch = build([chunk, short.next_chunk(1)], page_size=1)
+    assert batch.block_tables.ctypes.data == where
+    assert batch.block_tables[0].tolist() == list(range(1, length + 1))
+    assert batch.expected_tags[0].tolist() == list(range(9, length + 9))
+    assert batch.block_tables[1].tolist() == [5, 6] + [0] * (length - 2)
+    assert batch.expected_tags[1].tolist() == [55, 66] + [0] * (length - 2)
+
+
+def test_a_step_that_is_held_keeps_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds a step, or its view alone, has it as it was laid out."""
+    monkeypatch.setattr(batch_module, "MEMORY", Lender())
+    length = WORTH // 16
+    seq = make_seq(length, length - 1, [Page(n + 1, n + 9) for n in range(length)], slot=1)
+    chunk = seq.next_chunk(1)
+    held = [build([chunk], page_size=1) for _ in range(3)]
+    tables = {batch.block_tables.ctypes.data for batch in held}
+    assert len(tables) == len(held)
+    views = [batch.view for batch in held] if native.IS_BUILT else held
+    held.clear()
+    assert build([chunk], page_size=1).block_tables.ctypes.data not in tables
+    views.clear()
+    assert build([chunk], page_size=1).block_tables.ctypes.data in tables
