@@ -77,9 +77,11 @@ class Call:
         return [each for each, _ in self.scope["headers"]].count(name) > 1
 
     async def body(self, limit: int, within_s: float | None = None) -> bytes:
-        """The whole body. Raises BodyTooLarge before more than `limit` bytes are held, and
-        BodyTooSlow if its end hasn't come `within_s` seconds from now.
+        """The whole body. Raises BodyTooLarge before more than `limit` bytes are held,
+        BodyTooSlow if its end hasn't come `within_s` seconds from now, and UnsupportedEncoding if
+        it isn't sent as it is.
         """
+        self._check_coding()
         if self.header(b"content-encoding") not in ("", "identity"):
             raise UnsupportedEncoding("send the body uncompressed")
         declared = self.header(b"content-length")
@@ -214,6 +216,13 @@ class Call:
             fault = BadRequest("the body isn't HTTP, or broke off", code="invalid_body")
             with suppress(OSError):
                 await self.send_json(fault.row.status, encode(fault.body()))
+
+    def _check_coding(self) -> None:
+        """The server below undoes `chunked`, whatever else is named beside it."""
+        coding = self.header(b"transfer-encoding")
+        if coding and (coding.lower() != "chunked" or self.repeats(b"transfer-encoding")):
+            self._let_nothing_follow()
+            raise UnsupportedEncoding("the only transfer coding is chunked, once")
 
     def _is_stuck(self) -> bool:
         """Whether the client had us wait for most of the time since the call began."""

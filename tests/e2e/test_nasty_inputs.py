@@ -104,6 +104,49 @@ def test_what_follows_a_length_told_in_two_ways_is_never_a_request(
     assert b"smuggled" not in answer + stack.log.read_bytes()
 
 
+CODINGS = {
+    "compressed": b"transfer-encoding: gzip, chunked\r\n\r\n",
+    "twice in one": b"transfer-encoding: chunked, chunked\r\n\r\n",
+    "in two headers": b"transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", CODINGS)
+def test_a_body_in_another_coding_is_refused_and_ends_the_connection(
+    stack: Stack, name: str
+) -> None:
+    answer = raw(stack, CODINGS[name] + CHUNKS + NEXT)
+    assert statuses(answer) == [415], answer
+
+
+LF = {  # what a reader that knows CRLF alone takes for one header
+    "a length": b"x-a: b\n" + LENGTH + b"connection: close\r\n\r\n" + BODY,
+    "every line": (LENGTH + b"connection: close\r\n\r\n").replace(b"\r\n", b"\n") + BODY,
+    "an empty line first": LENGTH + b"connection: close\r\n\r\n" + BODY,
+}
+
+
+@pytest.mark.parametrize("name", LF)
+def test_a_bare_lf_ends_a_header_line_here(stack: Stack, name: str) -> None:
+    """As HTTP allows (RFC 9112, 2.2). No application sees it, so who stands before must refuse it:
+    docs/operating.md says so, and this test when that may be taken back.
+    """
+    line = b"POST /v1/completions HTTP/1.1"
+    answer = raw(stack, LF[name], line=b"\n" + line if name == "an empty line first" else line)
+    assert statuses(answer) == [200], answer
+
+
+def test_a_chunk_coding_behind_a_bare_lf_is_a_second_length_all_the_same(stack: Stack) -> None:
+    answer = raw(stack, LENGTH + b"x-a: b\n" + CHUNKED + b"\r\n" + CHUNKS + NEXT)
+    assert len(statuses(answer)) == 1, "the connection ends with it"
+    assert b"smuggled" not in answer + stack.log.read_bytes()
+
+
+def test_a_chunk_ends_in_crlf(stack: Stack) -> None:
+    answer = raw(stack, CHUNKED + b"\r\n" + CHUNKS.replace(b"\r\n", b"\n") + NEXT)
+    assert statuses(answer) == [400], answer
+
+
 def test_a_head_without_end_is_refused(stack: Stack) -> None:
     for head in (b"x: " + b"y" * 1_000_000, b"x: y\r\n" * 100_000):
         with suppress(BrokenPipeError, ConnectionResetError):
