@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import MsgspecError, Struct, json
 
 from runtime import durable
-from runtime.rundir import runtime_dir
+from runtime.rundir import make, runtime_dir
 
 Side = Literal["gateway", "admin"]
 
@@ -27,6 +27,7 @@ class Address(Struct, frozen=True, kw_only=True):
 
 def publish(state_dir: Path, side: Side, address: Address) -> None:
     """Write it down, whole or not at all."""
+    make(state_dir)
     path = _path(state_dir, side)
     draft = path.with_name(f".{path.name}")
     with durable.naming(path):

@@ -91,7 +91,7 @@ def create_app(
             )
             crons = Crons(lambda: current, partial(warm, parts.placement), SYSTEM_CLOCK)
             alerts = parts.alerts.follow(lambda: hook_of(current))
-            told = answering(rundir.runtime_dir(settings.state_dir), told_by(v1, parts))
+            told = answering(rundir.make(settings.state_dir), told_by(v1, parts))
             async with following(apply), running(crons.follow()), running(alerts), told, living:
                 yield
         log.info("gateway_stopped")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,19 @@ hypothesis.settings.register_profile("soak", max_examples=2000, deadline=None)
 # `make test` says the same of the same code each time; `make soak` looks for what is new.
 hypothesis.settings.register_profile("short", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("soak" if SOAK else "short")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sockets_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where every Bulkhead of this session has its sockets: pytest removes what killed ones left.
+
+    This process's own files go on to lie where they did: PostgreSQL's user must reach its own.
+    """
+    tempfile.gettempdir()  # remembered
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        yield folder
 
 
 @pytest.fixture

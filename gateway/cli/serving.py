@@ -36,6 +36,7 @@ from runtime.deploy.reload import Start
 from runtime.deploy.rollout import by
 from runtime.deploy.running import running
 from runtime.deployments import Deployments
+from runtime.rundir import held
 from runtime.settings import Settings
 from runtime.tls.listener import bind
 
@@ -154,7 +155,11 @@ def gateway(addresses: Addresses, deployed: bool, places: Places) -> None:
 def node(admin_port: int | None, deployed: bool, places: Places) -> None:
     """Run this machine's hosts alone; `bulkhead gateway` finds them by the state folder."""
     settings = _settings(_chosen(places, deployed=deployed), Addresses(admin_port=admin_port))
-    with state.own_when_left(settings.state_dir, "node"), AdminThread(settings, "node"):
+    with (
+        state.own_when_left(settings.state_dir, "node"),
+        held(settings.state_dir),
+        AdminThread(settings, "node"),
+    ):
         if isinstance(database_of(settings), Path):  # a node may not reach the gateways' server
             refuse_if_lost(settings)
         weights.ensure(settings)
@@ -214,6 +219,7 @@ def _ours(settings: Settings, *, with_node: bool) -> Iterator[socket.socket]:
         if with_node:
             stack.enter_context(state.own_when_left(settings.state_dir, "node"))
         stack.enter_context(own_store(settings.state_dir))
+        stack.enter_context(held(settings.state_dir))
         yield stack.enter_context(bind(settings.file.server.host, settings.file.server.port))
 
 

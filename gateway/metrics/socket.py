@@ -1,7 +1,7 @@
 """The way from a gateway's worker to whoever asks on its machine: a socket beside the node's.
 
 A connection is answered with all there is, as JSON, and closed. Workers come and go, and a killed
-one leaves its socket: whoever asks finds nobody there.
+one leaves its socket, which the next one removes; whoever asks meanwhile finds nobody there.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ async def answering(folder: Path, samples: Callable[[], Iterable[Sample]]) -> As
     """Tells whoever connects, until it is left."""
     path = folder / _NAME.format(os.getpid())
     path.unlink(missing_ok=True)  # of another process of that number, long gone
+    _clear(folder)
 
     async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(msgspec.json.encode(Told(os.getpid(), all_of(samples()))))
@@ -43,6 +44,16 @@ async def answering(folder: Path, samples: Callable[[], Iterable[Sample]]) -> As
     finally:
         server.close()
         path.unlink(missing_ok=True)
+
+
+def _clear(folder: Path) -> None:
+    """Away with the sockets of killed workers."""
+    before, after = _NAME.split("{}")
+    for path in folder.glob(_NAME.format("*")):
+        try:
+            os.kill(int(path.name.removeprefix(before).removesuffix(after)), 0)
+        except ProcessLookupError:
+            path.unlink(missing_ok=True)
 
 
 async def ask_all(folder: Path) -> list[Told]:

@@ -19,7 +19,7 @@ from msgspec import Struct, json
 
 from runtime import durable
 from runtime.deployments import Current
-from runtime.rundir import runtime_dir
+from runtime.rundir import make, runtime_dir
 
 log = structlog.get_logger()
 
@@ -107,6 +107,7 @@ class Sign:
         self.keep_up()
 
     def _write(self) -> None:
+        make(self._state_dir)
         draft = self._path.with_name(f".{self._path.name}")
         file = draft.open("wb", buffering=0)
         fcntl.flock(file, fcntl.LOCK_EX)  # before it is seen, so that what is seen is locked

@@ -35,6 +35,7 @@ log = structlog.get_logger()
 
 NOTHING = Load()
 GAVE_WAY = "another model needs its memory"
+HOST_SOCKETS = f"{'[0-9a-f]' * 6}-*.sock"
 LOOK_EVERY_S = 0.25  # for what only time changes: idle hosts, backoff, demand that isn't renewed
 
 
@@ -47,7 +48,7 @@ class Node:
         self._boot = secrets.token_hex(3)  # in the hosts' ids, which no later node may use again
         self._number = 0  # of hosts so far
         self._wake = asyncio.Event()
-        self._sockets = rundir.runtime_dir(settings.state_dir)
+        self._sockets = rundir.make(settings.state_dir)
         root = keyring.load(settings.state_dir, settings.root_secret)
         self._public_keys = Signer(root.derive(CAPABILITY_LABEL)).public_keys()
         env = child_environment(settings, OMP_WAIT_POLICY="PASSIVE")
@@ -78,6 +79,8 @@ class Node:
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the hosts until `stop`, then drain them."""
         path = rundir.node_socket(self._settings.state_dir)
+        for left in self._sockets.glob(HOST_SOCKETS):  # by the hosts of a node that was killed
+            left.unlink(missing_ok=True)
         server = NodeServer(self, path, self._door)
         serving = asyncio.ensure_future(server.serve())
         looking = asyncio.ensure_future(self._look())
@@ -91,8 +94,6 @@ class Node:
         self.board.close()  # whoever still polls is answered, and not kept waiting again
         server.stop()
         await serving
-        with suppress(OSError):  # not empty: another node of this folder is about to start
-            self._sockets.rmdir()
         with suppress(asyncio.CancelledError):
             await looking  # raises what broke it
 

@@ -18,7 +18,7 @@ from engines.trtllm.render import Unrenderable
 from engines.trtllm.rendered import rendered, write
 from engines.trtllm.roles import Role, is_disaggregated, roles
 from runtime.config.models import ModelSettings
-from runtime.rundir import private, runtime_dir
+from runtime.rundir import make, private, runtime_dir
 from runtime.settings import Settings, environment, outside_environment, secrets_known
 from runtime.trt.bind import Bind, LaunchRefused, bind_of, refuse_public
 from runtime.trt.child import Command
@@ -231,7 +231,7 @@ def _runner(target: Target, wish: Wish) -> Runner:
 
 def _guards(settings: Settings, target: Target) -> Path:
     """The folder of the guards' folders, in memory where there is such a file system."""
-    near = SHM if os.access(SHM, os.W_OK) else runtime_dir(settings.state_dir)
+    near = SHM if os.access(SHM, os.W_OK) else make(settings.state_dir)
     folder = private(near / f"bulkhead-trt-{os.getuid()}-{_mark(settings, target)}")
     for left in folder.iterdir():  # by a launcher that was killed
         shutil.rmtree(left, ignore_errors=True)

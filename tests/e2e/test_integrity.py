@@ -136,7 +136,7 @@ async def bench(tmp_path: Path, model_dir: Path) -> AsyncIterator[Bench]:
         file=parse(text, "test")[0], config_path="", state_dir=tmp_path / "state", dev=True
     )
     state.prepare(settings.state_dir)
-    sockets = rundir.runtime_dir(settings.state_dir)
+    sockets = rundir.make(settings.state_dir)
     public_keys = Signer(keyring.load(settings.state_dir).derive(CAPABILITY_LABEL)).public_keys()
     options = {"dtype": "float32", "kv_memory_bytes": 64 * 2**20}
     thread = EngineThread(lambda: faulty(EngineSpec(MODEL, str(model_dir), options)))

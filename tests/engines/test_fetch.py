@@ -42,6 +42,7 @@ class Shelf:
     def pip(self, command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         self.downloads += 1
         target = Path(command[command.index("--dest") + 1]) / self.wheel.name
+        assert ".partial-" in target.parent.parent.name, "where the next one clears away"
         target.write_bytes(self.wheel.read_bytes())
         return subprocess.CompletedProcess(command, 0, "", "")
 

@@ -124,6 +124,7 @@ def test_with_port_0_nothing_listens_and_events_are_still_heard(tmp_path: Path) 
     with AdminThread(made, "dev") as admin:
         work = admin.spawn(listen(admin))
         while not heard:
+            assert not work.done(), work.result()
             time.sleep(0.001)
         with pytest.raises(Unreachable):
             server(made)
