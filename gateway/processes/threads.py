@@ -6,7 +6,8 @@ each time, for one piece of work: a sixth of what a request costs. A batch threa
 has the processor is idle or has had its turn, and then does all that has gathered. An idle core is
 taken at once all the same.
 
-A thread inherits this from who starts it, and nobody can be told which threads are granian's.
+A thread inherits this from who starts it, and nobody can be told which threads are granian's. What
+an operator has started as batch, idle or real-time (`chrt`, systemd) stays as it is.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ import sys
 from contextlib import suppress
 
 
-def start_patient() -> None:
-    """Threads that this one starts from now on don't interrupt others, nor does this one."""
-    if sys.platform == "linux":
-        _follow(os.SCHED_BATCH)
+def start_patient() -> bool:
+    """Threads that this one starts from now on don't interrupt others, nor does this one.
+
+    False, and nothing is changed: it is none that would, or that may be told.
+    """
+    if sys.platform != "linux":
+        return False
+    with suppress(OSError, AttributeError):  # a sandbox may forbid it, a libc may not have it
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            return True
+    return False
 
 
 def start_as_usual() -> None:
-    """They do again, and this one does."""
+    """They do again, and this one does, after `start_patient` was true."""
     if sys.platform == "linux":
-        _follow(os.SCHED_OTHER)
-
-
-def _follow(policy: int) -> None:
-    if sys.platform == "linux":
-        with suppress(OSError):  # a sandbox may forbid it
-            os.sched_setscheduler(0, policy, os.sched_param(0))
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

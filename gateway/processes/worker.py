@@ -49,6 +49,7 @@ class Worker:
         self._settings: Callable[[], FileSettings] = FileSettings
         self._ending: asyncio.TimerHandle | None = None
         self._serves = False
+        self._is_patient = False
         self.is_retiring = False
 
     @asynccontextmanager
@@ -60,7 +61,7 @@ class Worker:
         on = {Word.STOP: self._stop, Word.RETIRE: self._retire}
         async with self._parent.heard(on):
             saying = asyncio.ensure_future(self._say_serving())
-            start_patient()  # what the server starts before it serves
+            self._is_patient = start_patient()  # what the server starts before it serves
             yield
             saying.cancel()
 
@@ -79,7 +80,8 @@ class Worker:
 
     async def _say_serving(self) -> None:
         await self._parent.say_serving()
-        start_as_usual()
+        if self._is_patient:
+            start_as_usual()
         self._serves = True
 
     def _stop(self) -> None:

@@ -190,7 +190,7 @@ class Follower:
     def _judge(self) -> None:
         now, trust = asyncio.get_running_loop().time(), self._trust
         if now - self._judged_at > STALL_S:
-            trust.stood_still(now - self._judged_at)
+            trust.stood_still(now - self._judged_at, now)
         self._judged_at = now
         before, self._fault = self._fault, trust.judge(now)
         stopped, self._unwatched = trust.unwatched - self._unwatched, trust.unwatched

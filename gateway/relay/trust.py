@@ -163,9 +163,12 @@ class Trust:
         self.last, self._heard_at, self.trouble, self.has_ended = counters, now, "", False
         self.judge(now)
 
-    def stood_still(self, seconds: float) -> None:
-        """We ourselves did nothing for so long, and nothing was handed on: that's no silence."""
-        self._heard_at += seconds
+    def stood_still(self, seconds: float, now: float) -> None:
+        """We ourselves did nothing for so long, and nothing was handed on: that's no silence.
+
+        What was heard since isn't heard later than now.
+        """
+        self._heard_at = min(now, self._heard_at + seconds)
 
     def violated(self, violation: Violation) -> int:
         """Ends the requests that it concerns, and no other: how many."""

@@ -132,12 +132,22 @@ def test_a_time_in_which_we_stood_still_is_no_silence() -> None:
     trust = Trust(0.0)
     trust.counted(counters(5), 0.0, 10.0)
     (one,) = flights(trust, ONE)
-    trust.stood_still(60.0)
+    trust.stood_still(60.0, 70.0)
     assert trust.judge(70.0) == ""
     assert "nothing was heard" in trust.judge(70.1 + SILENT_S)
     assert one.fault is None
     trust.judge(70.1 + UNWATCHED_S)
     assert one.fault is not None
+
+
+def test_a_line_that_comes_right_after_we_stood_still_counts_from_then() -> None:
+    """Else its guard could be silent for as long as we had been, and be trusted."""
+    trust = Trust(0.0)
+    trust.counted(counters(5), 0.0, 10.0)
+    trust.counted(counters(6), 0.0, 70.0)  # what waited for us is read before we look around
+    trust.stood_still(60.0, 70.0)
+    assert trust.judge(70.0 + SILENT_S) == ""
+    assert "nothing was heard" in trust.judge(70.1 + SILENT_S)
 
 
 def test_a_launcher_that_ends_the_stream_is_sent_nothing_from_then_on() -> None:
