@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from gateway.errors import (
     UnsupportedEncoding,
 )
 from gateway.ids import new_id
+from gateway.kept_alive import KeptAlive
 from gateway.stopper import ClientGone, Limited, Stopper, Watched
 from gateway.timers import after
 from runtime.wire import KEEP_ALIVE
@@ -60,7 +61,7 @@ class Call:
         self._is_cut = False  # the body ended before its end
         self._streaming = False
         self._last_write = self.began
-        self._writing = asyncio.Lock()
+        self._kept_alive: KeptAlive | None = None
         self._write_began: float | None = None  # when the present write has
         self._waited_s = 0.0  # for the client to take in what it was sent
         self._stopper = Stopper()
@@ -150,48 +151,44 @@ class Call:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def event(self, data: bytes) -> None:
+    def event(self, data: bytes) -> Awaitable[None]:
         """Write events, starting the stream with the first."""
-        async with self._writing:
-            if not self._streaming:
-                self._streaming = True
-                await self._start(
-                    200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
-                )
-            if self.listener is not None:
-                self.listener.add(data)
-            began = self._write_began = time.perf_counter()
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
-            self._last_write, self._write_began = time.perf_counter(), None
-            self._waited_s += self._last_write - began
+        if self._kept_alive is not None and self._kept_alive.writing is not None:
+            return self._write_next(data)
+        return self._write(data)
 
     async def end(self, data: bytes = b"") -> None:
         """Write the last events and end the stream."""
-        if data:
-            await self.event(data)
-        async with self._writing:
-            await self._send({"type": "http.response.body", "body": b""})
+        await self._write_next(data, is_last=True)
 
-    @asynccontextmanager
-    async def kept_alive(self, every_s: float) -> AsyncIterator[None]:
+    def kept_alive(self, every_s: float) -> KeptAlive:
         """Writes a comment whenever the stream has been silent for so long."""
         self._last_write = time.perf_counter()
+        self._kept_alive = KeptAlive(every_s, self._silent_s, partial(self._write, KEEP_ALIVE))
+        return self._kept_alive
 
-        async def tick() -> None:
-            while True:
-                silent_s = time.perf_counter() - self._last_write
-                if silent_s >= every_s:
-                    await self.event(KEEP_ALIVE)
-                else:
-                    await asyncio.sleep(every_s - silent_s)
+    def _silent_s(self) -> float:
+        return 0.0 if self._write_began is not None else time.perf_counter() - self._last_write
 
-        ticker = asyncio.create_task(tick())
-        try:
-            yield
-        finally:
-            ticker.cancel()
-            with suppress(asyncio.CancelledError, OSError):
-                await ticker
+    async def _write_next(self, data: bytes, *, is_last: bool = False) -> None:
+        """Once a comment that is being written is written. Whoever is cancelled leaves it so."""
+        kept_alive = self._kept_alive
+        while kept_alive is not None and kept_alive.writing is not None:
+            await asyncio.wait((kept_alive.writing,))
+        await self._write(data, is_last=is_last)
+
+    async def _write(self, data: bytes, *, is_last: bool = False) -> None:
+        began = self._write_began = time.perf_counter()
+        if not self._streaming:
+            self._streaming = True
+            await self._start(
+                200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+            )
+        if self.listener is not None:
+            self.listener.add(data)
+        await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
+        self._last_write, self._write_began = time.perf_counter(), None
+        self._waited_s += self._last_write - began
 
     async def fail(self, fault: Refusal) -> None:
         """Tell the client: by status if that's still open, else by an error event and no [DONE].

@@ -37,6 +37,8 @@ from gateway.schema import Ask
 from gateway.store.principal import Principal
 from runtime.wire import DONE
 
+COUNT_EVERY = 8  # batches of an answer: its tenant's share is charged for what has come by then
+
 
 async def complete(env: Env, call: Call, decode: Callable[[bytes], Ask]) -> None:
     """Answer one request, if there is room for it. Raises Refusal, or ClientGone."""
@@ -97,7 +99,7 @@ async def _complete(env: Env, call: Call, caller: Principal, read: Callable[[], 
 
 
 async def _stream(env: Env, call: Call, entry: Entry) -> None:
-    meter, tail = entry.meter, b""
+    meter, tail, num_batches = entry.meter, b"", 0
     async with (
         call.kept_alive(env.keep_alive_s),
         aclosing(env.relay.stream(entry.errand, entry.move)) as batches,
@@ -113,7 +115,9 @@ async def _stream(env: Env, call: Call, entry: Entry) -> None:
                     call.extra |= entry.notices  # it may have fallen back meanwhile
                 await call.event(ready)
                 meter.handed_over()
+            if num_batches % COUNT_EVERY == 0 or meter.final is not None:
                 entry.errand.count(meter.so_far())
+            num_batches += 1
     env.pulse.note(entry.tenant_id, entry.errand.deployment.id, meter.pace())
     await entry.settle()
     await call.end((tail if entry.errand.ask.include_usage else b"") + DONE)

@@ -6,7 +6,7 @@ Until an answer's first byte another server may be asked, or another model if th
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 import structlog
@@ -115,7 +115,7 @@ class Relay:
             ):
                 read = _reader(errand)
                 async for chunk in chunks:
-                    frames = _until_done(read(event) for event in splitter.push(chunk))
+                    frames = _until_done(read, splitter.push(chunk))
                     for frame in frames:
                         if frame.usage is not None:
                             written = frame.usage.output_tokens
@@ -175,10 +175,11 @@ def _has_data(frames: list[Frame]) -> bool:
     return False
 
 
-def _until_done(frames: Iterable[Frame]) -> list[Frame]:
-    """The frames up to the one that says done; what comes after it means nothing."""
+def _until_done(read: Read, events: list[bytes]) -> list[Frame]:
+    """Their frames up to the one that says done; what comes after it means nothing."""
     found = []
-    for frame in frames:
+    for event in events:
+        frame = read(event)
         if frame.error is not None:
             raise refusal_of(*frame.error)
         found.append(frame)

@@ -62,12 +62,15 @@ class Reply:
 
     async def chunk(self) -> bytes | None:
         """The next bytes of the body; None at its end. Raises Broken."""
-        answer = self._answer
+        answer, connection = self._answer, self._connection
         while not answer.held:
             if answer.is_done:
                 return None
-            await _arrived(self._connection)
-        return self._connection.take()
+            try:
+                await connection.arrived()
+            except ssl.SSLError as fault:
+                raise Broken(str(fault)) from None
+        return connection.take()
 
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises Broken, also when it is over `limit` bytes."""
@@ -245,13 +248,6 @@ class Exchange:
 def default_context() -> ssl.SSLContext:
     """For servers whose certificate the system's authorities vouch for."""
     return ssl.create_default_context()
-
-
-async def _arrived(connection: Connection) -> None:
-    try:
-        await connection.arrived()
-    except ssl.SSLError as fault:
-        raise Broken(str(fault)) from None
 
 
 class _Body(httpx.AsyncByteStream):

@@ -77,7 +77,8 @@ class Answer:
                 return
             told = fault.__context__ if isinstance(fault.__context__, Broken) else fault
             raise Broken(str(told)) from None
-        self._tail = (self._tail + bytes(data[-TAIL_BYTES:]))[-TAIL_BYTES:]
+        tail = bytes(data[-TAIL_BYTES:])
+        self._tail = tail if len(tail) == TAIL_BYTES else (self._tail + tail)[-TAIL_BYTES:]
         if self.is_done:
             self._may_follow = self._may_follow and self._is_at_end()
         elif self._framing > MAX_HEAD_BYTES:
