@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import msgspec
 
 GENESIS = bytes(32)  # before a tenant's first record
-FORM = 1
+FORM = 2  # of what is sealed now
 
 
 # All that the store holds of a closed record, and of a line, in the order of canonical JSON. What
-# isn't known is left out: so a column that is added one day, empty in earlier records, changes none
-# of their links.
+# isn't known is left out. Who adds a column adds a form: a gateway of the version before, which
+# runs on beside new ones, seals their records too, and doesn't know the column.
 def _sorted(*names: str) -> tuple[str, ...]:
     return tuple(sorted(names))
 
@@ -38,6 +38,8 @@ LINE = _sorted(
     *("line_no", "sku_id", "token_class", "quantity", "price_pico", "amount_pico"),
     *("list_price_pico", "list_amount_pico"),
 )
+# By form, the columns that weren't there when it was made.
+UNKNOWN = {2: frozenset[str](), 1: frozenset({"claimed_input_tokens", "claimed_output_tokens"})}
 
 Row = Sequence[object]  # what `columns` reads
 
@@ -50,24 +52,26 @@ def columns(names: Sequence[str], table: str) -> str:
     )
 
 
-def link(before: bytes, record: Row, lines: Sequence[Row]) -> bytes:
+def link(before: bytes, record: Row, lines: Sequence[Row], form: int = FORM) -> bytes:
     """The link of a closed record with its lines, in their order."""
-    return hashlib.sha256(before + sealed_text(record, lines)).digest()
+    return hashlib.sha256(before + sealed_text(record, lines, form)).digest()
 
 
-def sealed_text(record: Row, lines: Sequence[Row]) -> bytes:
+def is_link(found: bytes, before: bytes, record: Row, lines: Sequence[Row]) -> bool:
+    """Whether it is the record's link, of whichever form."""
+    return any(found == link(before, record, lines, form) for form in UNKNOWN)
+
+
+def sealed_text(record: Row, lines: Sequence[Row], form: int = FORM) -> bytes:
     """What is hashed: all that the store holds of a record, canonical.
 
     Each request pays for this, so it's encoded at once: the names are in order as they stand here,
     and the store has no number that JSON can't have. A test holds it beside `canonical`.
     """
-    return _encode(
-        {
-            "form": FORM,
-            "lines": [_known(LINE, line) for line in lines],
-            "record": _known(RECORD, record),
-        }
-    )
+    told = _known(RECORD, record)
+    for name in UNKNOWN[form]:
+        told.pop(name, None)
+    return _encode({"form": form, "lines": [_known(LINE, line) for line in lines], "record": told})
 
 
 def _known(names: Sequence[str], row: Row) -> dict[str, object]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gateway.money.chain import GENESIS, LINE, RECORD, columns, link
+from gateway.money.chain import GENESIS, LINE, RECORD, columns, is_link
 from gateway.money.checkpoints import BadCheckpoint, Body, Signed
 from gateway.money.sealing import last_sealed, lines_by_record
 from gateway.store.sql import Connection
@@ -78,7 +78,7 @@ def _chain(db: Connection, tenant_id: str, counts: Verified) -> Iterator[Finding
             if row[_ID] is None:
                 yield Finding("deleted", "a sealed record isn't there any more", **where)
             else:
-                if bytes(hash_) != link(before, row[3:], lines.get(record_id, ())):
+                if not is_link(bytes(hash_), before, row[3:], lines.get(record_id, ())):
                     yield Finding("changed", "it isn't what was sealed at its place", **where)
                 if row[_SEQ] is not None and row[_SEQ] <= last_seq:
                     yield Finding("moved", "it was closed before the one that it follows", **where)

@@ -73,7 +73,7 @@ def test_a_link_is_of_the_one_before_and_of_what_is_known() -> None:
     line = [known.get(name) for name in LINE]
     text = sealed_text(record, [line])
     assert text == (
-        b'{"form":1,"lines":[{"amount_pico":"12","line_no":1,"quantity":3,"token_class":"output"}],'
+        b'{"form":2,"lines":[{"amount_pico":"12","line_no":1,"quantity":3,"token_class":"output"}],'
         b'"record":{"amount_pico":"4611686018427387904","id":"ur_1"}}'
     )
     first = link(GENESIS, record, [line])
@@ -92,7 +92,7 @@ def test_what_is_hashed_is_canonical(record: list[Any], lines: list[list[Any]]) 
         return {name: one for name, one in zip(names, row, strict=True) if one is not None}
 
     whole = {"record": known(RECORD, record), "lines": [known(LINE, line) for line in lines]}
-    assert sealed_text(record, lines) == canonical(whole | {"form": 1})
+    assert sealed_text(record, lines) == canonical(whole | {"form": 2})
 
 
 def test_a_checkpoint_is_read_back_and_believed_by_its_key_alone() -> None:

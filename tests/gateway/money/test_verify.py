@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from gateway.door import Door
 from gateway.ledger import Ledger
+from gateway.money.chain import link
 from gateway.money.checkpoints import Signed, key_of
 from gateway.money.corrections import VOID, correct
 from gateway.money.keeping import Keeper
 from gateway.money.sealing import BATCH, Sealer
 from gateway.money.signing import EVERY_US, checkpoint, last_checkpoint
 from gateway.money.verifying import Finding, Verified, verify
+from gateway.prices import Usage
 from gateway.store.address import Database
 from gateway.store.reader import read
 from gateway.store.sql import Connection
 from gateway.store.writer import Writer
 from tests.gateway.accounts import add_key, add_tenant
 from tests.gateway.money.books import enter, rows, tamper, write
-from tests.gateway.records import FakeClock
+from tests.gateway.records import COMPLETED, FakeClock
 
+CLAIMED = replace(COMPLETED, claimed=Usage(9, 0, 900))
 KEY, OTHER = key_of(bytes(32)), key_of(bytes([1] * 32))
 
 
@@ -68,6 +73,30 @@ async def test_each_tenants_records_are_one_chain_in_the_order_of_closing(
     counts = Verified()
     assert read(path, lambda db: list(verify(db, KEY.public_key(), [], counts))) == []
     assert (counts.records, counts.chains) == (7, 2)
+
+
+async def test_an_earlier_version_beside_us_seals_what_it_knows_of_our_records(
+    ledger: Ledger, path: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With PostgreSQL it runs on after the migration, and whoever comes first seals."""
+    await enter(ledger, CLAIMED)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("gateway.money.sealing.link", partial(link, form=1))
+        seal_all(path)
+    await enter(ledger, CLAIMED)
+    seal_all(path)
+    assert kinds(path) == []
+    tamper(path, "UPDATE usage_record SET output_tokens = 1")
+    assert kinds(path) == [("changed", 1), ("changed", 2)]
+
+
+@pytest.mark.parametrize("claimed", ["NULL", "10"])
+async def test_what_was_claimed_is_sealed(ledger: Ledger, path: Database, claimed: str) -> None:
+    await enter(ledger, CLAIMED)
+    await enter(ledger)
+    seal_all(path)
+    tamper(path, f"UPDATE usage_record SET claimed_output_tokens = {claimed}")
+    assert kinds(path) == [("changed", 1), ("changed", 2)][: 1 if claimed == "NULL" else 2]
 
 
 async def test_two_sealers_on_one_store_make_one_chain(ledger: Ledger, path: Database) -> None:
