@@ -53,6 +53,9 @@ class Answer:
 
     async def read(self, limit: int, within_s: float) -> bytes:
         """The whole body. Raises Broken, also when it is over `limit` bytes; see `chunks`."""
+        if self.flight is None and self._reply.is_taken:  # it came with its head, as short ones do
+            self.place.heard_at = asyncio.get_running_loop().time()
+            return self._first
         parts, size = [self._first], len(self._first)
         async with Deadline(within_s, self.flight):
             while (chunk := await self._reply.chunk()) is not None:

@@ -60,6 +60,11 @@ class Reply:
         """Its header fields."""
         return httpx.Headers(self._answer.headers)
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether no more of the body comes: its end is in, and all of it was taken."""
+        return self._answer.is_done and not self._answer.held
+
     async def chunk(self) -> bytes | None:
         """The next bytes of the body; None at its end. Raises Broken."""
         answer, connection = self._answer, self._connection

@@ -51,6 +51,16 @@ async def test_a_connection_is_used_again_once_its_answer_was_read() -> None:
         assert server.connections == 1
 
 
+async def test_an_answer_is_taken_once_its_end_was() -> None:
+    async with (
+        between(echo) as (server, transport),
+        transport.send("POST", f"{server.url}/", {}, b"body") as reply,
+    ):
+        assert not reply.is_taken
+        assert await reply.read(100) == b"body"
+        assert reply.is_taken
+
+
 async def test_many_at_once_each_get_their_own_answer() -> None:
     async with between(echo) as (server, transport):
         bodies = [b"%d" % i for i in range(100)]
