@@ -21,6 +21,7 @@ from gateway.relay.sse import Frame
 from runtime.capability import Signer
 from runtime.config.attached import AttachedServer
 from runtime.config.models import ModelSettings
+from runtime.config.sections import RelaySettings
 from tests.gateway.relaying import ANSWER, CHUNK, DONE, SETTINGS, USAGE, collect, errand, text
 from tests.runtime.upstream import Exchange, Upstream, upstream
 
@@ -179,9 +180,12 @@ def deployment(pairs: list[tuple[Upstream, str]], **trt: Any) -> Deployment:
 
 
 @asynccontextmanager
-async def world(servers: int = 1, launcher: Any = None) -> AsyncIterator[World]:
+async def world(
+    servers: int = 1, launcher: Any = None, settings: RelaySettings = SETTINGS
+) -> AsyncIterator[World]:
     attached, placement = AttachedServers(), Placement()
-    found = World(Relay(placement, attached, Signer(bytes(32)), KEY, SETTINGS), attached, placement)
+    relay = Relay(placement, attached, Signer(bytes(32)), KEY, settings)
+    found = World(relay, attached, placement)
     async with AsyncExitStack() as stack:
         pairs = []
         for _ in range(servers):

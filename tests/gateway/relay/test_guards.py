@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from gateway.errors import IntegrityAbort, Unavailable
@@ -246,20 +247,21 @@ async def test_a_stream_that_is_lost_ends_what_runs_there_unwatched(
     streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server itself goes on: without a hook nobody else would end its answers."""
-    monkeypatch.setattr(trust, "SILENT_S", 0.5)
-    monkeypatch.setattr(trust, "UNWATCHED_S", 1.0)
-    async with world() as found:
-        found.model.begins = streamed
-        await found.trusted()
-        asked = found.errand("one", stream=streamed)
-        work = collect(found.relay, asked) if streamed else found.relay.whole(asked)
-        running: asyncio.Task[Any] = asyncio.ensure_future(work)
-        await until(lambda: found.model.salts)
+    monkeypatch.setattr(trust, "SILENT_S", 2.0)  # its launcher tells ten times a second
+    monkeypatch.setattr(trust, "UNWATCHED_S", 3.0)
+    patient = replace(SETTINGS, first_byte_s=600.0, idle_s=600.0)
+    async with world(settings=patient) as found:
         with capture_logs() as logs:
+            found.model.begins = streamed
+            await found.trusted()
+            asked = found.errand("one", stream=streamed)
+            work = collect(found.relay, asked) if streamed else found.relay.whole(asked)
+            running: asyncio.Task[Any] = asyncio.ensure_future(work)
+            await until(lambda: found.model.salts)
             found.launcher.status = 503
             found.launcher.break_off()
             with pytest.raises(IntegrityAbort):
-                await asyncio.wait_for(running, WAIT_S)
+                await asyncio.wait_for(running, 6 * WAIT_S)
         (line,) = [line for line in logs if line["event"] == "guard_lost"]
         assert line["stopped"] == 1
         assert "nothing was heard" in line["reason"]
