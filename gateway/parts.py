@@ -248,7 +248,7 @@ async def _last_used(writer: Writer, door: Door) -> AsyncIterator[LastUsed]:
 def _gate(settings: Settings, boot_id: str) -> AbstractAsyncContextManager[Gate]:
     limits = settings.file.limits
     password = settings.secrets.get(limits.redis.password_secret, "")
-    return open_gate(limits, password, boot_id)
+    return open_gate(limits, password, boot_id, settings.folder)
 
 
 def _tellers(stack: AsyncExitStack, settings: Settings) -> tuple[EventSender, Telemetry]:

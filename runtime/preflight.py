@@ -146,6 +146,10 @@ def _tables(data: dict[str, Any]) -> Iterator[tuple[str, type[ServerTls | Client
         section = data.get(name)
         if isinstance(section, dict) and "tls" in section:
             yield f"{name}.tls", ServerTls, section["tls"]
+    limits = data.get("limits")
+    redis = limits.get("redis") if isinstance(limits, dict) else None
+    if isinstance(redis, dict) and "tls" in redis:
+        yield "limits.redis.tls", ClientTls, redis["tls"]
     for name in ("nodes", "models", "issuers"):
         for i, table in enumerate(_list(data, name)):
             if "tls" in table:

@@ -83,10 +83,10 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server() -> Iterator[RedisServer]:
-    """Started, and ended with all that it knew."""
+def redis_server(*options: str) -> Iterator[RedisServer]:
+    """Started, and ended with all that it knew. `options` are of redis-server's command line."""
     with tempfile.TemporaryDirectory(prefix="redis-") as folder:  # a socket's path must be short
-        server = RedisServer(Path(folder))
+        server = RedisServer(Path(folder), options=options)
         try:
             server.start()
             yield server

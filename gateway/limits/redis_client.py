@@ -9,13 +9,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from gateway.limits.resp import BadReply, Fault, Replies, Reply, Word, call
+from runtime.tls.certificates import BadCertificate
 
 PORT = 6379
+OTHER_MODES = {
+    b"cluster": "it is part of a Redis Cluster, which isn't supported: name a single server",
+    b"sentinel": "it is a Sentinel, which isn't supported: name the server that takes writes",
+}
 
 
 class Broken(OSError):
@@ -52,10 +58,16 @@ class Address:
 
 
 class RedisClient:
-    """Connects when it's needed, and again after it was lost."""
+    """Connects when it's needed, and again after it was lost.
 
-    def __init__(self, address: Address) -> None:
+    `tls` is asked for the context of each connection by TLS.
+    """
+
+    def __init__(
+        self, address: Address, tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    ) -> None:
         self._address = address
+        self._tls = tls
         self._connection: _Connection | None = None
         self._connecting = asyncio.Lock()
 
@@ -101,7 +113,10 @@ class RedisClient:
         if address.path:
             await loop.create_unix_connection(lambda: connection, address.path)
         else:
-            tls = ssl.create_default_context() if address.is_tls else None
+            try:
+                tls = self._tls() if address.is_tls else None
+            except BadCertificate as fault:
+                raise Broken(str(fault)) from None
             await loop.create_connection(lambda: connection, address.host, address.port, ssl=tls)
         return connection
 
@@ -116,6 +131,15 @@ class RedisClient:
         for reply in [await connection.send(call(words)) for words in hellos]:
             if isinstance(reply, Fault):
                 raise reply
+        if told := OTHER_MODES.get(_mode(await connection.send(call(("HELLO", 2))))):
+            raise Broken(told)
+
+
+def _mode(hello: Reply) -> bytes:
+    """What a server says it is; b"" if it doesn't: before Redis 6, or to a user who may not ask."""
+    words = hello if isinstance(hello, list) else []
+    found = dict(zip(words[::2], words[1::2], strict=False)).get(b"mode")
+    return found if isinstance(found, bytes) else b""
 
 
 class _Connection(asyncio.Protocol):

@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Meta, Struct
 
 from runtime.config.kinds import MIB, Count, Name, OptionalSecret, Seconds
+from runtime.config.tls import ClientTls
 
 Rate = Annotated[int, Meta(ge=0, le=10**12)]
 Places = Annotated[int, Meta(ge=0, le=10**6)]
@@ -38,6 +39,7 @@ class RedisSettings(Struct, frozen=True, kw_only=True):
     timeout_s: Seconds = 0.25  # a request waits no longer for it
     name: Name = "bulkhead"  # of this installation's keys there
     fail: Literal["local", "closed"] = "local"  # without it: each its share, or nothing
+    tls: ClientTls = ClientTls()  # of rediss://
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -50,6 +52,10 @@ class RedisSettings(Struct, frozen=True, kw_only=True):
             yield "url", "expected a redis://, rediss:// or unix:// URL"
         elif parts.password or "password=" in parts.query:
             yield "url", "a password doesn't belong here; name its secret in `password_secret`"
+        elif parts.username and found.get("password_secret", "") == "":
+            yield "password_secret", "is missing beside the user in `url`"
+        if found.get("tls") not in (None, ClientTls()) and parts.scheme != "rediss":
+            yield "tls", "is of a rediss:// URL alone"
 
 
 def _is_redis(url: SplitResult) -> bool:

@@ -198,6 +198,8 @@ BROKEN: list[tuple[str, str, dict[str, str]]] = [
      {"limits.redis.url": "expected a redis://, rediss:// or unix:// URL"}),
     ("a Redis in no database", '[limits.redis]\nurl = "redis://x/one"\n' + MODEL,
      {"limits.redis.url": "expected a redis://, rediss:// or unix:// URL"}),
+    ("a user of a Redis without a password", '[limits.redis]\nurl = "redis://u@x"\n' + MODEL,
+     {"limits.redis.password_secret": "is missing beside the user in `url`"}),
     ("a Redis with its password", '[limits.redis]\nurl = "redis://:canary@x/0"\n' + MODEL,
      {"limits.redis.url": "a password doesn't belong here; name its secret in `password_secret`"}),
     ("a Redis whose password isn't there",
@@ -318,6 +320,13 @@ def test_an_unknown_key_is_a_warning_that_says_what_was_meant(
     _, report = parse(text, "x")
     assert [w.path for w in report.warnings] == [path]
     assert report.warnings[0].message.endswith(hint)
+
+
+def test_whom_to_believe_at_a_redis_means_nothing_without_tls() -> None:
+    redis = '[limits.redis]\nurl = "{}://x"\ntls = {{ ca = "ca.pem" }}\n'
+    assert parse(redis.format("rediss") + MODEL, "x")
+    with pytest.raises(ConfigError, match=r"limits\.redis\.tls: is of a rediss:// URL alone"):
+        parse(redis.format("redis") + MODEL, "x")
 
 
 def test_warnings_are_told_beside_faults() -> None:
