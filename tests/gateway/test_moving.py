@@ -71,6 +71,14 @@ async def test_every_row_moves_and_the_guards_are_on_again(source: Path, target:
     await asyncio.to_thread(writer.close)
 
 
+def test_the_server_knows_at_once_how_much_there_is(source: Path, target: Postgres) -> None:
+    """Else it reads all lines for each hour of an export, until it looks by itself."""
+    move(source, target)
+    known = "SELECT reltuples FROM pg_class WHERE oid = CAST('usage_record' AS regclass)"
+    with closing(open_for_reading(target)) as db:
+        assert db.execute(known).fetchone() == (1500,)
+
+
 def test_one_that_isn_t_empty_or_is_in_use_is_refused(source: Path, target: Postgres) -> None:
     use = Use(source)
     assert use.take()
