@@ -29,7 +29,7 @@ MOST = 100_000
 def audit(tenant: str | None, limit: int, places: Places, as_json: bool) -> None:
     """The last changes of tenants, keys, limits, budgets and records: of TENANT, or of all."""
     with database(locate(places)) as db:
-        found = log.page(db, limit, tenant_id=accounts.tenant_id_of(db, tenant) if tenant else "")
+        found = log.page(db, limit, tenant_id=accounts.id_or_all(db, tenant))
         names = accounts.tenant_names(db)
     entries = [entry | {"at": microseconds(entry["at"])} for entry in found]
     if as_json:

@@ -21,7 +21,7 @@ from gateway.cli.help import Sentences
 from gateway.cli.named import Names
 from gateway.cli.options import Places, database, locate, peek, whereabouts
 from gateway.clock import SYSTEM_CLOCK
-from gateway.identity.tenants import tenant_id_of
+from gateway.identity.tenants import id_or_all, tenant_id_of
 from gateway.prices import format_nano, parse_nano
 from gateway.store.connection import transaction
 
@@ -127,7 +127,7 @@ def create_budget(  # noqa: PLR0913 - one argument an option
 def list_budgets(tenant: str | None, archived: bool, places: Places, as_json: bool) -> None:
     """The budgets of TENANT, or of all, each in the window that runs now."""
     with database(locate(places)) as db:
-        tenant_id = tenant_id_of(db, tenant) if tenant else None
+        tenant_id = id_or_all(db, tenant) or None
         now_us = SYSTEM_CLOCK.now_us()
         found = rows.listed(db, now_us, tenant_id=tenant_id, archived=archived)
         names = Names(db)

@@ -44,7 +44,7 @@ def list_prices(places: Places, as_json: bool) -> None:
 def show_prices(model: str, tenant: str | None, places: Places, as_json: bool) -> None:
     """All versions of MODEL's price, the one that begins last first."""
     with database(locate(places)) as db:
-        tenant_id = accounts.tenant_id_of(db, tenant) if tenant else None
+        tenant_id = accounts.id_or_all(db, tenant) or None
         found = history(db, model, tenant_id)
     if not found:
         raise Declined(f"no price of {model!r} was ever in force; see `bulkhead prices list`")

@@ -11,7 +11,13 @@ import msgspec
 from gateway.clock import SYSTEM_CLOCK, Clock
 from gateway.identity import keys, scopes
 from gateway.identity.projects import NoSuchProject, project_of
-from gateway.identity.tenants import InvalidName, InvalidTerms, TenantError, tenant_id_of
+from gateway.identity.tenants import (
+    InvalidName,
+    InvalidTerms,
+    TenantError,
+    id_or_all,
+    tenant_id_of,
+)
 from gateway.ids import new_id
 from gateway.store import audit
 from gateway.store.sql import Connection
@@ -94,7 +100,7 @@ def list_keys(db: Connection, tenant: str | None = None) -> list[Key]:
 
     Raises NoSuchTenant.
     """
-    rows = db.execute(_LISTED, {"tenant_id": tenant_id_of(db, tenant) if tenant else ""})
+    rows = db.execute(_LISTED, {"tenant_id": id_or_all(db, tenant)})
     return [_key(row) for row in rows.fetchall()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.clock import SYSTEM_CLOCK, Clock
-from gateway.identity.tenants import TenantError, check_name, tenant_id_of
+from gateway.identity.tenants import TenantError, check_name, id_or_all, tenant_id_of
 from gateway.ids import new_id
 from gateway.store import audit
 from gateway.store.sql import Connection
@@ -49,7 +49,7 @@ def list_projects(db: Connection, tenant: str | None = None) -> list[Project]:
 
     Raises NoSuchTenant.
     """
-    values = {"tenant_id": tenant_id_of(db, tenant) if tenant else ""}
+    values = {"tenant_id": id_or_all(db, tenant)}
     return [Project(*row) for row in db.execute(_LISTED, values).fetchall()]
 
 

@@ -92,6 +92,14 @@ def tenant_of(db: Connection, name: str) -> Tenant:
     return _tenant(row)
 
 
+def id_or_all(db: Connection, name: str | None) -> str:
+    """The id of the tenant of this name; "" for None: all are meant. Raises NoSuchTenant.
+
+    A name that is empty, as of a variable that isn't set, isn't all.
+    """
+    return "" if name is None else tenant_id_of(db, name)
+
+
 def tenant_id_of(db: Connection, name: str) -> str:
     """The id of the tenant of this name. Raises NoSuchTenant."""
     return tenant_of(db, name).id

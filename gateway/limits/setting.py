@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.identity.tenants import tenant_id_of
+from gateway.identity.tenants import id_or_all, tenant_id_of
 from gateway.store.limit_rules import Rule, Scope
 from gateway.store.sql import Connection
 
@@ -33,7 +33,7 @@ def scope_of(
 
 def listed(db: Connection, tenant: str | None = None) -> list[tuple[Scope, Rule]]:
     """What was set for a tenant, its projects and its keys, or for all. Raises NoSuchTenant."""
-    rows = db.execute(_LISTED, {"tenant_id": tenant_id_of(db, tenant) if tenant else ""})
+    rows = db.execute(_LISTED, {"tenant_id": id_or_all(db, tenant)})
     return [(Scope(*row[:3]), Rule(*row[3:])) for row in rows.fetchall()]
 
 

@@ -27,7 +27,8 @@ from runtime.config.limits import RateSettings
 from runtime.config.tls import ClientTls
 
 CLASSES = ("input", "cached_input", "output")
-IS_FREE = 'if they are meant to be, say "0"'
+ARE_FREE = 'so these tokens are free; if they are meant to be, say "0"'
+ALL_FREE = 'if they are meant to be, say { input = "0" }'
 
 
 class PriceSettings(Struct, frozen=True, kw_only=True):
@@ -47,7 +48,7 @@ class PriceSettings(Struct, frozen=True, kw_only=True):
             return
         for key in CLASSES:
             if key not in found:
-                yield key, f"isn't named, so these tokens are free; {IS_FREE}"
+                yield key, f"isn't named, {ARE_FREE}"
 
 
 class DatedPriceSettings(Struct, frozen=True, kw_only=True):
@@ -156,7 +157,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
         if None in days or any(day <= datetime.datetime.now(datetime.UTC).date() for day in days):
             return
         until = f" until {min(days)}" if days else ""
-        yield "price", f"isn't named, so its tokens are free{until}; {IS_FREE}"
+        yield "price", f"isn't named, so its tokens are free{until}; {ALL_FREE}"
 
     @staticmethod
     def faults(found: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -62,3 +62,10 @@ def test_what_is_free_because_nobody_named_its_price_is_told(more: str, free: li
     _, report = parse(ATTACHED + more, "x")
     assert [fault.path for fault in report.warnings] == [f"models[0].{path}" for path in free]
     assert all("free" in fault.message for fault in report.warnings)
+
+
+def test_what_is_said_to_do_about_it_does_it() -> None:
+    _, report = parse(ATTACHED, "x")
+    (told,) = report.warnings
+    price = told.message.rpartition("say ")[2]
+    assert not parse(f"{ATTACHED}price = {price}\n", "x")[1].warnings

@@ -111,3 +111,12 @@ def test_lists_are_of_one_tenant_or_of_all(store: str) -> None:
         assert " laptop of zeta (key_" in run(words), words
         assert "zeta" not in run(f"{words} acme"), words
     run("keys list nobody", code=1)
+
+
+def test_a_name_that_is_empty_is_nobodys_and_not_everybodys(store: str) -> None:
+    """As of a script's variable that isn't set."""
+    run("tenants create acme")
+    lists = ("keys list", "projects list", "limits show", "budgets list", "audit")
+    for command in lists:
+        assert "no tenant ''" in run(command, "", code=1)
+    assert "no tenant ''" in run("prices show m --tenant", "", code=1)
