@@ -29,6 +29,9 @@ from runtime.settings import Settings
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 1.0
+NO_TIME = datetime.timedelta()
+FIRST = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+SET_BACK = datetime.timedelta(hours=3)  # a clock that goes back further was wrong before
 RESTART = datetime.timedelta(minutes=5)  # how long an absence may be for its boundaries to count
 FOLDER = "crons"
 
@@ -105,6 +108,7 @@ class Crons:
         self._lock: IO[str] | None = None
         self._since: Moment = moment(clock)
         self._running: dict[CronSettings, asyncio.Task[None]] = {}
+        self._begun: dict[CronSettings, Moment] = {}  # the last boundary of each
         self._fault = ""  # of the last look; told once
 
     async def follow(self) -> None:
@@ -148,6 +152,10 @@ class Crons:
         self._note_look(now)
 
     def _start(self, job: CronSettings, at: Moment, settings: Settings) -> None:
+        """Once a boundary, also if the clock was set back before it."""
+        if NO_TIME <= self._begun.get(job, FIRST) - at < SET_BACK:
+            return
+        self._begun[job] = at
         running = self._running.get(job)
         if running is not None and not running.done():
             log.warning("cron_skipped", run=job.run, cron=job.cron, why="its last run goes on")

@@ -120,6 +120,34 @@ async def test_a_job_runs_at_its_boundary_and_is_noted(
     assert warmer.begun == 1
 
 
+async def test_no_boundary_comes_twice_if_the_clock_is_set_back(
+    settings: Settings, warmer: Warmer, clock: Clock, crons_of: Make
+) -> None:
+    crons = crons_of(settings, warmer)
+
+    def rests() -> bool:
+        return all(task.done() for task in crons._running.values())
+
+    crons.look()
+    clock.go(31)
+    crons.look()
+    await until(lambda: warmer.ended == 1 and rests())
+    clock.go(-3600)
+    for _ in range(60):
+        crons.look()
+        clock.go(60)
+    await asyncio.sleep(0)
+    assert warmer.begun == 1, "each minute of that hour has had its run"
+    clock.go(60)
+    crons.look()
+    await until(lambda: warmer.ended == 2 and rests())
+    clock.go(-30 * 24 * 3600)
+    crons.look()
+    clock.go(60)
+    crons.look()
+    await until(lambda: warmer.ended == 3)  # it was wrong for a long time: nobody waits for that
+
+
 async def test_a_job_never_overlaps_itself(
     settings: Settings, warmer: Warmer, clock: Clock, crons_of: Make
 ) -> None:
