@@ -59,12 +59,17 @@ def _of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _is_inside(folder: Path, name: str) -> bool:
-    """Whether a name is of a file in the folder, and no link leads out of it on the way there."""
+def _is_ours(name: str) -> bool:
+    """Whether a name is one as we write them, of a file below the folder."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        return False
-    return (folder / path.parent).resolve() == folder.resolve() / path.parent
+    is_below = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    return is_below and name == str(path) and name.isprintable()
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Whether no link leads out of the folder on the way to a file below it."""
+    parent = PurePosixPath(name).parent
+    return (folder / parent).resolve() == folder.resolve() / parent
 
 
 def _remove(folder: Path, name: str) -> None:
@@ -84,7 +89,7 @@ def _listed(folder: Path) -> dict[str, str]:
         return {}
     if not isinstance(told, dict):
         return {}
-    return {name: digest for name, digest in told.items() if isinstance(digest, str)}
+    return {name: one for name, one in told.items() if isinstance(one, str) and _is_ours(name)}
 
 
 def _list(folder: Path, digests: Mapping[str, str]) -> None:

@@ -70,6 +70,16 @@ def test_a_list_never_leads_out_of_its_folder(tmp_path: Path) -> None:
     assert (outside / "a").read_text() == "x"
 
 
+@pytest.mark.parametrize("name", ["./a", "b//../a", "b/./a", "x\0y/z", "\ud800/q", ""])
+def test_names_that_we_never_write_are_passed_over(name: str, tmp_path: Path) -> None:
+    """They would be the file that was written just now, or none."""
+    rewrite(found({"a": "x", "b/a": "x"}), tmp_path)
+    listed = json.loads((tmp_path / LIST).read_text())
+    (tmp_path / LIST).write_text(json.dumps({name: listed["a"], **listed}))
+    assert rewrite(found({"a": "x", "b/a": "x"}), tmp_path) == Gone((), ())
+    assert names(tmp_path) == {"a", "b/a"}
+
+
 def test_what_was_begun_is_on_the_list_however_it_ends(tmp_path: Path) -> None:
     rewrite(found({"serve.yaml": "one"}), tmp_path)
     (tmp_path / "context.yaml").mkdir()
