@@ -90,11 +90,7 @@ def _enter(db: Connection, steps: Sequence[Entered]) -> list[Result]:
 def _end(db: Connection, steps: Sequence[Ended], now_us: int) -> list[Result]:
     if not steps:
         return []
-    closings = [
-        step.closing._replace(values={**step.closing.values, "settled_at": now_us})
-        for step in steps
-    ]
-    closed = records.close(db, closings)
+    closed = records.close(db, [step.closing for step in steps], now_us)
     spend(
         db, [_spent(step) for step, is_ours in zip(steps, closed, strict=True) if is_ours], now_us
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from types import TracebackType
 
 import structlog
@@ -194,7 +193,7 @@ class Entry:
         claimed, source = self.meter.usage(outcome)
         bound = record.opening.bound
         if record.output_cut is not None:
-            bound = replace(bound, output_tokens=record.output_cut)
+            bound = bound._replace(output_tokens=record.output_cut)
         usage = None if claimed is None else within(claimed, bound)
         if claimed is not None and usage is not claimed:
             log.warning(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import random
 import time
+from functools import lru_cache
 from itertools import product
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = ["".join(pair) for pair in product(_CROCKFORD, repeat=2)]  # of each 10 bits
-_SHIFTS = range(120, -1, -10)
 _PROCESS_EPOCH_NS = time.time_ns() - time.monotonic_ns()
 _NS_PER_MS = 1_000_000
 
@@ -27,5 +27,16 @@ os.register_at_fork(after_in_child=lambda: _chance.seed(os.urandom(32)))
 def new_id(prefix: str) -> str:
     """A fresh id such as `ur_01JD…`: `prefix`, an underscore, 26 characters."""
     milliseconds, fraction_ns = divmod(_PROCESS_EPOCH_NS + time.monotonic_ns(), _NS_PER_MS)
-    number = milliseconds << 80 | fraction_ns << 60 | _chance.getrandbits(60)
-    return f"{prefix}_{''.join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])}"
+    # Written out: each request has several ids, and numbers of 128 bits take their time.
+    high, low = _chance.getrandbits(30), _chance.getrandbits(30)
+    return (
+        f"{prefix}_{_when(milliseconds)}{_PAIRS[fraction_ns >> 10]}{_PAIRS[fraction_ns & 1023]}"
+        f"{_PAIRS[high >> 20]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
+        f"{_PAIRS[low >> 20]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+    )
+
+
+@lru_cache(1)
+def _when(milliseconds: int) -> str:
+    """The first ten digits, the same for all ids of a millisecond."""
+    return "".join([_PAIRS[milliseconds >> shift & 1023] for shift in range(40, -1, -10)])

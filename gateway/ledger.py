@@ -8,8 +8,8 @@ the store can be written to again, what could not be settled: on a full disk, sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -88,10 +88,10 @@ class Ledger:
         now_us = self._clock.now_us()
         record = OpenRecord(record_id, opening, now_us, now_us)
         try:
-            with self._doubting(lambda: self._ending(record, _ABANDONED)):
-                entered = Entered(record, opened_values(record, self._boot_id))
-                charged = await self._writer.run(Joint(self._write, entered))
+            entered = Entered(record, opened_values(record, self._boot_id))
+            charged = await self._writer.run(Joint(self._write, entered))
         except BaseException as fault:
+            self._doubt(fault, lambda: self._ending(record, _ABANDONED))
             self._door.leave(record.id)
             self._exhausted.note(fault)
             raise
@@ -105,8 +105,11 @@ class Ledger:
         """
         moved = replace(record, opening=opening, output_cut=None)
         job = _moving_job(moved, self._boot_id)
-        with self._doubting():
+        try:
             is_open, cut = await self._writer.run(job)
+        except BaseException as fault:
+            self._doubt(fault)
+            raise
         return replace(moved, output_cut=cut) if is_open else None
 
     async def settle(self, record: OpenRecord, settlement: Settlement) -> bool:
@@ -116,8 +119,10 @@ class Ledger:
         """
         job = self._ending(record, settlement)
         try:
-            with self._doubting(lambda: job):
-                return await self._writer.run(job) is True
+            return await self._writer.run(job) is True
+        except BaseException as fault:
+            self._doubt(fault, lambda: job)
+            raise
         finally:
             self._door.leave(record.id)
 
@@ -131,10 +136,10 @@ class Ledger:
         try:
             # What was queued before this job is inside, or has ended: no await comes between.
             running, now_us = self._door.inside(), self._clock.now_us()
-            with self._doubting():
-                return await self._writer.run(
-                    lambda db: orphan_of(db, self._boot_id, running, now_us)
-                )
+            return await self._writer.run(lambda db: orphan_of(db, self._boot_id, running, now_us))
+        except BaseException as fault:
+            self._doubt(fault)
+            raise
         finally:
             self._door.leave(name)
 
@@ -160,25 +165,20 @@ class Ledger:
 
         return await self._writer.run(job)
 
-    @contextmanager
-    def _doubting(self, closing: Callable[[], Job[Any]] | None = None) -> Iterator[None]:
-        """Around a write: if it fails, it's unknown what is in the store.
+    def _doubt(self, fault: BaseException, closing: Callable[[], Job[Any]] | None = None) -> None:
+        """A write has failed: it's unknown what is in the store.
 
-        Who is cancelled posts `closing`, so that no row is left open. If it ran before, it does
-        nothing now.
+        For who is cancelled `closing` is posted, so that no row is left open. If it ran before, it
+        does nothing now.
         """
-        try:
-            yield
-        except StoreUnavailable as fault:
+        if isinstance(fault, StoreUnavailable):
             self.fault = fault
             self.in_doubt.set()
-            raise
-        except asyncio.CancelledError:
+        elif isinstance(fault, asyncio.CancelledError):
             self.in_doubt.set()  # nobody hears if it fails
             if closing is not None:
                 with suppress(StoreUnavailable):  # closed: the next start reaps
                     self._writer.post(closing())
-            raise
 
     def _ending(self, record: OpenRecord, settlement: Settlement) -> Joint[Step, Result]:
         billed = bill(record.opening, settlement)

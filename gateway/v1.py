@@ -37,6 +37,7 @@ from gateway.sampling import is_told
 from gateway.schema import ENDPOINTS
 from gateway.stopper import ClientGone
 from gateway.store.errors import StoreUnavailable
+from runtime import logs
 
 log = structlog.get_logger()
 
@@ -147,7 +148,7 @@ def tell(env: Env, call: Call, counts: Counts) -> None:
     env.payloads.put(call.listener, fields)
     failed = call.status >= 400 or "code" in call.notes
     if is_told(env.observability, call.id, failed=failed):
-        log.info("request", **fields)
+        logs.tell("request", fields)
     env.events.send(fields)
 
 

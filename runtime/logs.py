@@ -7,7 +7,9 @@ import datetime
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 import structlog
@@ -57,6 +59,17 @@ def configure() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def tell(event: str, fields: Mapping[str, Any]) -> None:
+    """`info`, for what is told of each request: structlog's way there takes longer than the line.
+
+    Context variables aren't merged. Where nobody has configured this, it goes structlog's way.
+    """
+    if _Process.lines is None:
+        structlog.get_logger().info(event, **fields)
+    elif LEVELS["info"] >= _Process.least:
+        _Process.lines.info(_encode(_stamp(None, "info", {**fields, "event": event})))
 
 
 def _stamp(_: object, name: str, event: EventDict) -> EventDict:

@@ -6,7 +6,7 @@ around messages, and some put a system prompt before them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.catalog.catalog import Deployment
 from gateway.prices import TokenPrices, Usage
@@ -18,8 +18,7 @@ LEAST_OUTPUT = 16  # an answer isn't cut to fewer tokens than these: it's refuse
 PICO_PER_NANO = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """No request of these tokens uses more of them."""
 
     input_tokens: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from gateway.budgets.accounts import Accounts, Counted
@@ -78,7 +77,7 @@ def hold(accounts: Accounts, asked: Asked) -> int | None:
         cut = output_within(tightest.left_nano, prices, bound)
         if not bound.is_default or cut < min(LEAST_OUTPUT, bound.output_tokens):
             raise OverBudget(tightest, asked.opened_at, needed, cut)
-        needed = nano_of(most_pico(prices, replace(bound, output_tokens=cut)))
+        needed = nano_of(most_pico(prices, bound._replace(output_tokens=cut)))
     for account in found:
         accounts.hold(account.key, asked.record_id, needed)
     return cut

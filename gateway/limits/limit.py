@@ -65,10 +65,14 @@ class Limit:
 
     def left(self, level: int) -> int:
         """How many may still come at this level."""
-        room = max(self.most - level, 0)
+        room = self.most - level
+        if room <= 0:
+            return 0
+        if self.is_place:
+            return room
         if self.kind is Kind.TOKENS:
             return room * self.number // MINUTE_US
-        return room if self.is_place else room // self.cost(1)
+        return room // self.one.cost
 
     def share(self, replicas: int) -> Limit:
         """What each of so many processes may let in by itself: one at least."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.limits.limit import Take
 
 LEASE_S = 30.0  # a place is held so long without being renewed: by a process that was killed
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether a request may come, and each limit's level: with it, or as it stays without.
 
     `takes` are as they were counted, which may be under this process's share of each limit.

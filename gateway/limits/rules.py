@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.limits.limit import Kind, Limit
 from gateway.store.limit_rules import NO_RULES, Rule, Scope, StoredRules
@@ -19,8 +20,7 @@ from runtime.config.sections import FileSettings
 MOST_KNOWN = 10_000  # callers' limits that are kept, until there are more
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Who is counted: what a principal is here. `key` is a key's id, or names a token's subject."""
 
     tenant_id: str

@@ -89,8 +89,7 @@ class PriceBook:
 
     def _in_force(self, model_id: str, tenant_id: str | None, us: int) -> Priced | None:
         timeline = self._timelines.get((model_id, tenant_id))
-        version = timeline.at(us) if timeline else None
-        return version.priced if version else None
+        return timeline.priced_at(us) if timeline is not None else None
 
     def _take(self, found: Synced) -> None:
         self._timelines, self._tenants = found.timelines, found.tenants

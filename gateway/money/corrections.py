@@ -95,7 +95,7 @@ def correct(
     }
     insert_correction(db, values)
     closing = _closing(record, found, delta, now_us) | {"list_amount_pico": _listed(billed)}
-    close(db, [Closing(closing, billed, _rollup(record, found))])
+    close(db, [Closing(closing, billed, _rollup(record, found))], now_us)
     told = {"corrects": record_id, "amount": found.amount, "reason": reason.strip()}
     audit.note(db, "record.corrected", "record", found.id, found.tenant_id, **told)
     return found
@@ -181,7 +181,6 @@ def _closing(
         "claimed_input_tokens": None,
         "claimed_output_tokens": None,
         "ended_at": now_us,
-        "settled_at": now_us,
         "amount_pico": found.amount_pico,
     }
 

@@ -56,11 +56,17 @@ class Timeline:
     def __init__(self, versions: Iterable[PriceVersion] = ()) -> None:
         self._all = sorted(versions, key=lambda one: (one.effective_from, one.created_at))
         self._starts = [one.effective_from for one in self._all]
+        self._priced = [one.priced for one in self._all]
 
     def at(self, us: int) -> PriceVersion | None:
         """What is in force at a moment."""
         place = bisect_right(self._starts, us)
         return self._all[place - 1] if place else None
+
+    def priced_at(self, us: int) -> Priced | None:
+        """What a record keeps of that."""
+        place = bisect_right(self._starts, us)
+        return self._priced[place - 1] if place else None
 
     def says(self, us: int, prices: TokenPrices) -> bool:
         """Whether this price was once made to begin at this very moment."""

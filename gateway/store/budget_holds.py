@@ -25,7 +25,7 @@ class Hold(NamedTuple):
 
 def note(db: Connection, holds: Sequence[Hold]) -> None:
     """Write down what records hold. `book` comes next."""
-    db.executemany(_NOTE, [hold._asdict() for hold in holds])
+    db.executemany(_NOTE, map(Hold._asdict, holds))
 
 
 def take(db: Connection, record_ids: Sequence[str]) -> list[Hold]:

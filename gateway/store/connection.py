@@ -16,6 +16,7 @@ from urllib.parse import quote
 from engines.extras import how_to_install
 from gateway.store.address import Database, Postgres
 from gateway.store.errors import StoreUnavailable, as_ours, is_of_the_file
+from gateway.store.in_order import InOrder
 from gateway.store.sql import Connection, Session
 
 DATABASE = "bulkhead.db"  # its name in the state folder
@@ -152,7 +153,9 @@ def _open(path: Path, mode: Literal["rw", "ro"], pragmas: tuple[str, ...]) -> sq
     uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
     db = None
     try:
-        db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        db = sqlite3.connect(
+            uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, factory=InOrder
+        )
         for pragma in pragmas:
             db.execute(pragma).fetchall()
     except sqlite3.Error as error:

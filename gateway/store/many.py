@@ -8,12 +8,13 @@ from typing import Any
 from gateway.store.sql import Connection
 
 LENGTHS = (1, 4, 16, 64)
+_NAMES = tuple(f"id{n}" for n in range(LENGTHS[-1]))
 
 
 def of_ids(sql: str) -> dict[int, str]:
     """The statement for each length, `(:ids)` in it written out."""
     return {
-        length: sql.replace("(:ids)", f"({', '.join(f':id{n}' for n in range(length))})")
+        length: sql.replace("(:ids)", f"({', '.join(f':{name}' for name in _NAMES[:length])})")
         for length in LENGTHS
     }
 
@@ -25,9 +26,9 @@ def rows_of(db: Connection, sql: Mapping[int, str], ids: Sequence[str]) -> list[
     while at < len(ids):
         left = len(ids) - at
         length = next((one for one in LENGTHS if one >= left), LENGTHS[-1])
-        some = ids[at : at + length]
-        # what there is room for beyond the last is the last once more
-        values = {f"id{n}": some[min(n, len(some) - 1)] for n in range(length)}
+        some = list(ids[at : at + length])
+        some += some[-1:] * (length - len(some))  # what there is room for is the last once more
+        values = dict(zip(_NAMES, some, strict=False))
         rows += db.execute(sql[length], values).fetchall()
         at += length
     return rows

@@ -7,6 +7,7 @@ at a time, and what is told once of an hour or of the ledger is written once for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from gateway.prices import Line
@@ -41,7 +42,7 @@ def insert_correction(db: Connection, values: Values) -> None:
 class Closing(NamedTuple):
     """How a record is closed: its columns, its lines, and the hour's sums that it is added to.
 
-    `rollup` is None for one that isn't billed.
+    `rollup` has the hour and the number of requests; it is None for one that isn't billed.
     """
 
     values: Values
@@ -49,9 +50,9 @@ class Closing(NamedTuple):
     rollup: Values | None = None
 
 
-def close(db: Connection, closings: Sequence[Closing]) -> list[bool]:
+def close(db: Connection, closings: Sequence[Closing], now_us: int) -> list[bool]:
     """Close records with their lines, each once: False, and nothing changed, for one that is
-    closed already.
+    closed already. They are settled now.
     """
     ids = [str(closing.values["id"]) for closing in closings]
     still_open = {record_id for (record_id,) in rows_of(db, _OPEN_AMONG, ids)}
@@ -61,7 +62,10 @@ def close(db: Connection, closings: Sequence[Closing]) -> list[bool]:
         # The lines go first, while the records still take them: the write lock is ours meanwhile.
         db.executemany(_ADD_LINE, [line for closing in closed for line in _line_values(closing)])
         first = next_seq(db, len(closed)) - len(closed) + 1
-        ends = [{**closing.values, "seq": first + n} for n, closing in enumerate(closed)]
+        ends = [
+            {**closing.values, "settled_at": now_us, "seq": first + n}
+            for n, closing in enumerate(closed)
+        ]
         db.executemany(_CLOSE, ends)
         for sums in _sums(closed):
             _roll_up(db, sums)
@@ -82,8 +86,8 @@ def _sums(closings: Sequence[Closing]) -> Iterator[dict[str, Any]]:
     for closing in closings:
         if closing.rollup is None:
             continue
-        one = _added(closing)
-        key = tuple(one[name] for name in _HOUR)
+        one = _added(closing.values, closing.rollup)
+        key = _hour_of(one)
         sums = found.get(key)
         if sums is None:
             found[key] = one
@@ -100,12 +104,17 @@ def _fits(sums: dict[str, Any], one: dict[str, Any], name: str) -> bool:
     return bool(abs(sums[name]) + abs(one[name]) <= MAX_INT64)
 
 
-def _added(closing: Closing) -> dict[str, Any]:
+def _added(values: Values, rollup: Values) -> dict[str, Any]:
     """What one record adds. What has no list price in its currency counts at its own."""
-    values: dict[str, Any] = {**closing.values, **(closing.rollup or {})}
-    if values["list_amount_pico"] is None:
-        values["list_amount_pico"] = values["amount_pico"]
-    return {name: values[name] for name in (*_HOUR, *_SUMMED)}
+    amount, listed = values["amount_pico"], values["list_amount_pico"]
+    return {
+        **rollup,
+        "input_tokens": values["input_tokens"],
+        "cached_input_tokens": values["cached_input_tokens"],
+        "output_tokens": values["output_tokens"],
+        "amount_pico": amount,
+        "list_amount_pico": amount if listed is None else listed,
+    }
 
 
 def _roll_up(db: Connection, sums: dict[str, Any]) -> None:
@@ -155,7 +164,7 @@ def orphan_of(db: Connection, boot_id: str, spared: Set[str], now_us: int) -> in
     return len(left)
 
 
-_HOUR = ("tenant_id", "hour_at", "model_id", "api_key_id", "project_id", "currency")
+_hour_of = itemgetter("tenant_id", "hour_at", "model_id", "api_key_id", "project_id", "currency")
 _SUMMED = (
     *("requests", "input_tokens", "cached_input_tokens", "output_tokens"),
     *("amount_pico", "list_amount_pico"),

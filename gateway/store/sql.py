@@ -8,10 +8,21 @@ taken of two halves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 Values = Mapping[str, object]
+
+# The pieces of a statement; group 1 is the name of a value.
+TOKEN = re.compile(
+    r"'(?:[^']|'')*'"  # a text
+    r'|"(?:[^"]|"")*"'  # a name
+    r"|--[^\n]*"
+    r"|::"  # a cast
+    r"|:([A-Za-z_][A-Za-z0-9_]*)"
+    r"|[^':\"\-%]+|."
+)
 
 
 class Cursor(Protocol):

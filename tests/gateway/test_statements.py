@@ -15,7 +15,7 @@ import pytest
 import gateway
 from gateway.store.address import Database, Postgres
 from gateway.store.connection import open_for_writing
-from gateway.store.sql import Connection
+from gateway.store.sql import TOKEN, Connection
 
 ROOT = Path(gateway.__file__).parent
 VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
@@ -66,9 +66,7 @@ def _text(argument: ast.expr, module: ModuleType) -> str | None:
 
 
 def _names(sql: str) -> frozenset[str]:
-    from gateway.store.postgres.statements import _TOKEN
-
-    return frozenset(token[1] for token in _TOKEN.finditer(sql) if token[1])
+    return frozenset(token[1] for token in TOKEN.finditer(sql) if token[1])
 
 
 EVERY = list(statements())

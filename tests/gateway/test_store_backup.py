@@ -52,7 +52,6 @@ def close(path: Path, record_id: str, amount_pico: int = 0) -> None:
         "billable": int(bool(amount_pico)),
         "bill_reason": "delivered",
         "ended_at": 6,
-        "settled_at": 6,
         "first_token_at": 6,
         "input_tokens": amount_pico,
         "cached_input_tokens": 0,
@@ -68,7 +67,7 @@ def close(path: Path, record_id: str, amount_pico: int = 0) -> None:
         "attempts": 1,
     }
     with closing(open_for_writing(path)) as db, transaction(db):
-        assert close_record(db, [Closing(values, billed)]) == [True]
+        assert close_record(db, [Closing(values, billed)], 6) == [True]
 
 
 def states(path: Path) -> dict[str, str]:

@@ -63,6 +63,28 @@ def test_the_level_changes_while_loggers_are_in_use() -> None:
     ]  # fmt: skip
 
 
+TOLD = """
+import structlog
+from runtime import logs
+def tell():
+    logs.tell("request", {"status": 200, "name": "\u00e9\\n"})
+    structlog.get_logger().info("request", status=200, name="\u00e9\\n")
+logs.configure()
+tell()
+logs.set_level("warning")
+tell()
+"""
+
+
+def test_what_is_told_of_requests_is_as_a_logger_would_say_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD], capture_output=True, text=True, check=True, timeout=60
+    )
+    told, said = map(json.loads, done.stderr.splitlines())
+    assert told.pop("timestamp") <= said.pop("timestamp")
+    assert list(told.items()) == list(said.items())
+
+
 AT_THE_END = """
 import asyncio, os, structlog
 from runtime import logs

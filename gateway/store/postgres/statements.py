@@ -5,20 +5,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_TOKEN = re.compile(
-    r"'(?:[^']|'')*'"  # a text
-    r'|"(?:[^"]|"")*"'  # a name
-    r"|--[^\n]*"
-    r"|::"  # a cast
-    r"|:([A-Za-z_][A-Za-z0-9_]*)"
-    r"|[^':\"\-%]+|."
-)
+from gateway.store.sql import TOKEN
 
 
 @lru_cache(maxsize=1024)
 def for_psycopg(sql: str) -> str:
     """The same statement; a percent sign stands for itself."""
-    return "".join(_piece(token) for token in _TOKEN.finditer(sql))
+    return "".join(_piece(token) for token in TOKEN.finditer(sql))
 
 
 def _piece(token: re.Match[str]) -> str:

@@ -87,10 +87,10 @@ def test_an_answer_that_is_cut_just_fits(prices: TokenPrices, given_tokens: int,
     bound = Bound(given_tokens, 512, is_default=True)
     fits = output_within(left, prices, bound)
     if fits < 0:
-        assert nano_of(most_pico(prices, replace(bound, output_tokens=0))) > left
+        assert nano_of(most_pico(prices, bound._replace(output_tokens=0))) > left
         return
-    assert nano_of(most_pico(prices, replace(bound, output_tokens=fits))) <= left
-    assert nano_of(most_pico(prices, replace(bound, output_tokens=fits + 1))) > left
+    assert nano_of(most_pico(prices, bound._replace(output_tokens=fits))) <= left
+    assert nano_of(most_pico(prices, bound._replace(output_tokens=fits + 1))) > left
 
 
 @pytest.mark.parametrize("left", [0, 5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import string
 
 import pytest
@@ -48,6 +49,12 @@ def test_a_digest_depends_on_the_pepper_and_on_the_whole_key() -> None:
     assert digest == keys.digest(b"pepper", SECRET)
     assert digest != keys.digest(b"other", SECRET)
     assert digest != keys.digest(b"pepper", SECRET[:-1] + "0")
+
+
+@pytest.mark.parametrize("length", [1, 32, 64, 65])
+def test_a_digest_is_an_hmac(length: int) -> None:
+    pepper = b"p" * length
+    assert keys.digest(pepper, SECRET) == hmac.digest(pepper, SECRET.encode(), "sha256")
 
 
 def test_a_hint_shows_four_characters_at_each_end() -> None:
