@@ -37,6 +37,11 @@ MIGRATIONS = "gateway.store:migrations"
 KEPT = 3  # copies from before a migration
 
 _PRIVATE = 0o600
+_LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's
+_HELD = (
+    "something reads or writes it for long, such as an export or pg_dump, and what serves would "
+    "wait, too. Nothing was changed: let that end, and try again"
+)
 _READS = ("SELECT", "PRAGMA", "BEGIN", "COMMIT", "SAVEPOINT", "RELEASE", "--")
 
 
@@ -258,4 +263,6 @@ def _told(database: Database) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error, DBAPIError) as error:
-        raise StoreUnavailable(f"The database {database} can't be migrated: {error}") from error
+        is_held = getattr(getattr(error, "orig", None), "sqlstate", "") == _LOCK_NOT_AVAILABLE
+        why = _HELD if is_held else error
+        raise StoreUnavailable(f"The database {database} can't be migrated: {why}") from error

@@ -6,15 +6,18 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from gateway import store
-from gateway.store.address import Database
+from gateway.store.address import Database, Postgres
 from gateway.store.connection import open_for_writing, transaction
-from gateway.store.errors import IntegrityError
-from gateway.store.migrate import migrate
+from gateway.store.errors import IntegrityError, StoreUnavailable
+from gateway.store.migrate import migrate, needed
+from gateway.store.postgres import migrating
 from tests.gateway.accounts import add_tenant
 from tests.gateway.test_store_0002 import LINE, RECORD
+from tests.postgres import Server
 
 SETTLE = """
 UPDATE usage_record SET state = 'settled', seq = 1, outcome = 'completed', billable = 1,
@@ -62,3 +65,19 @@ def test_a_name_that_exports_have_told_does_not_change(database: Database, table
         with transaction(db):
             db.execute(f"UPDATE {table} SET name = name")
             db.execute("UPDATE tenant SET weight = 3")
+
+
+def test_who_reads_for_long_is_told_of_and_nothing_is_changed(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an export does, or pg_dump: a migration must not have all that serves wait for it."""
+    monkeypatch.setattr(migrating, "WAIT_S", 1)
+    url = postgres_server.new_database(migrated=True)
+    with psycopg.connect(url) as db:
+        db.execute("UPDATE alembic_version SET version_num = '0002'")
+        db.commit()
+        db.execute("SELECT count(*) FROM usage_record")
+        with pytest.raises(StoreUnavailable, match="let that end, and try again") as raised:
+            migrate(Postgres(url))
+    assert "ALTER TABLE" not in str(raised.value)
+    assert needed(Postgres(url))[0].revision == "0003"
