@@ -88,7 +88,7 @@ async def gateway(
                 create_tenant(db, tenant)
                 _, keys[tenant] = create_key(db, tenant, "laptop", pepper)
         path = folder / "g.sock"
-        async with open_env(settings) as env, client(str(path), 10) as http:
+        async with open_env(settings) as env, client(str(path), 60) as http:
             app = v1.V1()
             app.env = env
             found = Gateway(env, http, server, path)

@@ -184,8 +184,11 @@ class GuardMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(CAUGHT)), seed=st.integers(0, 999))
     def plant(self, name: str, seed: int) -> None:
+        """Not beside the overlap scheduler, of which less is promised."""
         setup, needs = self.executor.setup, CAUGHT[name].setup
-        if needs.partial <= setup.partial and needs.tables <= setup.tables and not setup.window:
+        if setup.window or setup.overlaps:
+            return
+        if needs.partial <= setup.partial and needs.tables <= setup.tables:
             CAUGHT[name].plant(self.executor, random.Random(seed))
             self.is_planted = True
 
@@ -193,9 +196,7 @@ class GuardMachine(RuleBasedStateMachine):
     def is_right(self) -> None:
         if not hasattr(self, "executor"):
             return
-        harmed, confused = set(self.executor.harmed), set(self.executor.confused)
-        overlaps = self.executor.setup.overlaps
-        assert self.executor.warned >= (harmed & confused if overlaps else harmed | confused)
+        assert self.executor.warned.issuperset(self.executor.harmed + self.executor.confused)
         if not self.is_planted:
             assert self.executor.told == []
             assert not self.executor.harmed
