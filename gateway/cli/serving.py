@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -19,6 +16,7 @@ from gateway import address
 from gateway.address import Address
 from gateway.admin.thread import AdminThread
 from gateway.cli.api_keys import pepper
+from gateway.cli.listening import Addresses, admin_port_option, listener
 from gateway.cli.options import Places, database, load, locate, places
 from gateway.cli.watching import Watch
 from gateway.demo import demo_key
@@ -30,7 +28,6 @@ from gateway.root import keyring_of, refuse_if_lost
 from gateway.stores import database_of
 from runtime import logs, open_files, state, weights
 from runtime.config import overrides
-from runtime.config.kinds import Host
 from runtime.deploy import reload
 from runtime.deploy.reload import Start
 from runtime.deploy.rollout import by
@@ -46,46 +43,6 @@ deployed_option = click.option(
     help="Start with the current deployment, whatever the file says by now. "
     "With the file if nothing was deployed yet.",
 )
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where to listen, as the command line says it. None: as the configuration says."""
-
-    host: str | None = None
-    port: int | None = None
-    admin_port: int | None = None
-
-
-def a_host(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
-    """What --host says, checked as `server.host` is in the file."""
-    if given is not None and (told := overrides.fault(Host, given)):
-        raise click.BadParameter(told)
-    return given
-
-
-LISTENER = (
-    click.option("--host", callback=a_host, help="The address to listen on."),
-    click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on."),
-)
-admin_port_option = click.option(
-    "--admin-port", type=click.IntRange(0, 65535), help="The admin API's port. 0: no admin API."
-)
-
-
-def listener(command: F) -> F:
-    """Adds --host, --port and --admin-port, handed on as one argument `addresses`."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        given = {field.name: kwargs.pop(field.name) for field in fields(Addresses)}
-        return command(*args, addresses=Addresses(**given), **kwargs)
-
-    for option in (*LISTENER, admin_port_option):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]
 
 
 @click.command()
@@ -195,17 +152,7 @@ def _settings(settings: Settings, given: Addresses) -> Settings:
     """With what the command line says, which wins; this process is made ready to serve."""
     logs.configure()
     open_files.raise_limit()
-    server, admin = settings.file.server, settings.file.admin
-    file = msgspec.structs.replace(
-        settings.file,
-        server=msgspec.structs.replace(
-            server, host=given.host or server.host, port=given.port or server.port
-        ),
-        admin=msgspec.structs.replace(
-            admin, port=admin.port if given.admin_port is None else given.admin_port
-        ),
-    )
-    return msgspec.structs.replace(settings, file=file)
+    return given.over(settings)
 
 
 @contextmanager
