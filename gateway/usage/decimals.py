@@ -6,7 +6,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 
-@lru_cache(maxsize=4096)  # a row tells a cost, and a price, several times; many rows have the same
+@lru_cache(maxsize=256)  # a row tells a cost, and a price, several times; many rows have the same
 def plain(number: int, places: int) -> str:
     """`number` units of 10^-places, as "-1.5": no idle zeros."""
     whole, rest = divmod(abs(number), 10**places)

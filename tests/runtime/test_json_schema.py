@@ -48,6 +48,7 @@ BEYOND = {
     "weights from two places": True, "a secret that isn't there": True,
     "a card that isn't there": True, "a character that no name has": True,
     "a certificate without its key": True,
+    "a user of a Redis without a password": True,
     "an open node": True, "a remote node without TLS": True, "a bad cron expression": True,
     "a cron with seconds": True, "jobs that lack what they need": True,
     "warming what isn't there": True, "two tenants of one name": True,

@@ -22,6 +22,24 @@ except ValueError:
 """
 
 
+CAPTURED = """
+from structlog.testing import capture_logs
+from runtime import logs
+logs.configure()
+with capture_logs() as found:
+    logs.tell("request", {"status": 200})
+logs.tell("request", {"status": 201})
+assert [line["status"] for line in found] == [200], found
+"""
+
+
+def test_who_looks_at_what_is_told_finds_a_requests_line_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CAPTURED], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert [json.loads(line)["status"] for line in done.stderr.splitlines()] == [201]
+
+
 def test_a_traceback_in_the_log_shows_no_values_of_variables() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=60
