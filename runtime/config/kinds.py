@@ -8,7 +8,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from engines.setting_kinds import Json as Json, OptionalSecret as OptionalSecret
+from engines.setting_kinds import (
+    Json as Json,
+    OptionalSecret as OptionalSecret,
+    SecretName as SecretName,
+)
 
 MIB = 1024 * 1024
 
@@ -55,14 +59,6 @@ Count = Annotated[int, Meta(ge=1)]
 PortOrNone = Annotated[int, Meta(ge=0, le=MAX_PORT, description="a port, or 0 for none")]
 Number = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-SecretName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z",
-        description="the name of a secret: letters, digits and _ , the first no digit",
-        extra={"private": True},
-    ),
-]
 DayOrNone = Annotated[datetime.date | None, Meta(description="a date, such as 2026-11-01")]
 Origin = Annotated[
     str,
