@@ -43,6 +43,7 @@ from gateway.openapi.document import (
     listing,
     query,
     ref,
+    with_more,
 )
 from gateway.openapi.shapes import Budget
 
@@ -77,15 +78,15 @@ SAID = {
 TYPES: list[Any] = [
     shapes.OneTenant, shapes.Project, shapes.ApiKey, shapes.NewApiKey, shapes.LimitRule,
     shapes.RecordCorrection, shapes.Leak, shapes.AuditEntry, Budget, NewTenant, TenantChange,
-    NewProject, NewKey, Rotation, NewLimits, Of, NewBudget, NewLimit, NewCorrection, Report,
-    Nothing,
+    NewProject, NewKey, Rotation, NewLimits, Of, NewBudget, NewLimit, NewCorrection, Nothing,
 ]  # fmt: skip
 
 
 def changes() -> list[Operation]:
     """All of them, and the reads beside them."""
     tenant, key, budget = "tenants/{tenant}", "keys/{key}", "budgets/{budget}"
-    reports = {"type": "array", "items": ref(Report), "maxItems": MAX_REPORTS}
+    report = with_more(Report) | {"additionalProperties": True}  # as GitHub's own may have
+    reports = {"type": "array", "items": report, "maxItems": MAX_REPORTS}
     after = query("after", {"type": "string", "pattern": f"^{ENTRY}$"}, "a page's `last_id`")
     of_tenant = query("tenant", TEXT, "one tenant alone, by its name")
     return [
