@@ -109,7 +109,7 @@ class FakeServe:
         return await self._infer(request, is_chat=False)
 
     async def _infer(self, request: Request, *, is_chat: bool) -> Response:
-        faults = self.faults.take()
+        faults = self.faults.take(await request.body())
         if "is_down" in faults:
             return Response("a rank has crashed", status_code=503)
         try:

@@ -5,6 +5,8 @@ Each is something that TensorRT-LLM has done, or may do by its source.
 
 from __future__ import annotations
 
+import json
+
 from msgspec import Struct
 
 FAULTS = {
@@ -32,7 +34,10 @@ FAULTS = {
 
 
 class Fault(Struct, frozen=True, forbid_unknown_fields=True):
-    """How one goes: after so many tokens, so many seconds long, for so many requests (0: all)."""
+    """How one goes: after so many tokens, so many seconds long, for so many requests (0: all).
+
+    A probe, which asks for one token, is none of those that are counted: it may come at any time.
+    """
 
     after: int = 2
     seconds: float = 1.0
@@ -57,8 +62,10 @@ class Faults:
         """Whether it is on, which counts as no request."""
         return name in self._on
 
-    def take(self) -> dict[str, Fault]:
+    def take(self, body: bytes) -> dict[str, Fault]:
         """Those that the next request meets."""
+        if _is_probe(body):
+            return {name: fault for name, fault in self._on.items() if not fault.times}
         met = dict(self._on)
         for name in list(self._left):
             self._left[name] -= 1
@@ -66,3 +73,11 @@ class Faults:
                 del self._left[name]
                 del self._on[name]
         return met
+
+
+def _is_probe(body: bytes) -> bool:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(told, dict) and told.get("max_tokens") == 1
