@@ -208,3 +208,8 @@ def test_decisions_are_numbered_one_after_another() -> None:
     for number, page in enumerate(pages, start=1):
         assert page.name.startswith(f"{number:04}-")
         assert page.read_text().startswith(f"# {number}. ")
+
+
+def test_benchmarks_md_names_each_script_and_no_other() -> None:
+    named = set(re.findall(r"^\| `(bench_\w+\.py)`", doc("benchmarks.md"), re.MULTILINE))
+    assert named == {script.name for script in (REPO / "benchmarks").glob("bench_*.py")}
