@@ -29,9 +29,9 @@ from benchmarks.report import at_most, emit, table
 from engines.build.calibration import SHIPPED, calibration
 from engines.build.dense import Rope, linear, rms_norm, run_layer
 from engines.build.layers import Streams, Work
-from engines.build.make import built_from
 from engines.build.recipe import AWQ, OURS, RTN, Recipe
 from engines.build.shape import Shape, read_json, shape_of
+from engines.build.stored import built_from
 from engines.build.weights import Layer, Weights
 from engines.tokenizer import FolderTokenizer
 

@@ -76,7 +76,8 @@ class RopeScaling:
 
 def faults(config: Json, *, free: Collection[str] = ()) -> Iterator[str]:
     """Why a model is refused, a sentence a reason. Keys that are `free` may say anything."""
-    if (name := config.get("model_type")) not in FAMILIES:
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
         known = ", ".join(map(repr, FAMILIES))
         yield f"model_type {name!r} is not supported: {known} are"
         return
@@ -93,19 +94,19 @@ def faults(config: Json, *, free: Collection[str] = ()) -> Iterator[str]:
 
 def sizes(config: Json) -> dict[str, Any]:
     """The fields of Sizes. Raises one of MALFORMED for what is missing, malformed or can't be."""
-    num_heads, hidden_size = int(config["num_attention_heads"]), int(config["hidden_size"])
-    head_dim = config.get("head_dim") or FAMILIES[config["model_type"]].head_dim
+    num_heads, hidden_size = _count(config, "num_attention_heads"), _count(config, "hidden_size")
+    family = FAMILIES[config["model_type"]]
     found = {
-        "vocab_size": int(config["vocab_size"]),
+        "vocab_size": _count(config, "vocab_size"),
         "hidden_size": hidden_size,
-        "intermediate_size": int(config["intermediate_size"]),
-        "num_layers": int(config["num_hidden_layers"]),
+        "intermediate_size": _count(config, "intermediate_size"),
+        "num_layers": _count(config, "num_hidden_layers"),
         "num_heads": num_heads,
-        "num_kv_heads": int(config.get("num_key_value_heads") or num_heads),
-        "head_dim": int(head_dim or hidden_size // num_heads),
+        "num_kv_heads": _count(config, "num_key_value_heads", num_heads),
+        "head_dim": _count(config, "head_dim", family.head_dim or hidden_size // num_heads),
         "rms_norm_eps": float(config["rms_norm_eps"]),
         "rope_theta": rope_theta(config),
-        "max_context": int(config["max_position_embeddings"]),
+        "max_context": _count(config, "max_position_embeddings"),
     }
     for name, value in found.items():
         if not 0 < value < math.inf:
@@ -116,6 +117,14 @@ def sizes(config: Json) -> dict[str, Any]:
             f"heads: {heads} of {head_dim} and {kv_heads} of K and V don't fit together"
         )
     return found | {"tied_embeddings": bool(config.get("tie_word_embeddings", False))}
+
+
+def _count(config: Json, key: str, otherwise: int | None = None) -> int:
+    """A whole number above 0; 2.5 layers would be read as 2, which is another model."""
+    value = config[key] if otherwise is None else config.get(key) or otherwise
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{key}: {value!r} is no whole number above 0")
+    return value
 
 
 def rope_theta(config: Json) -> float:

@@ -20,10 +20,10 @@ from engines.api import EngineError
 from engines.build import modelopt
 from engines.build.artefact import copy_tokenizer, hf_quant_config, model_config, write_json
 from engines.build.calibration import SHIPPED, BadCalibration, Calibration, calibration
+from engines.build.complete import refuse_incomplete
 from engines.build.dense import Rope
 from engines.build.kv_range import LARGEST, KvRange
-from engines.build.layers import Built, Streams, Work, observe
-from engines.build.packing import packed_tensors, unpacked
+from engines.build.layers import Streams, Work, observe
 from engines.build.parent import end_with_parent
 from engines.build.parts import Parts
 from engines.build.plan import (
@@ -42,9 +42,12 @@ from engines.build.publish import folder_beside, lock, publish, sha256
 from engines.build.quality import Quality, quality
 from engines.build.record import key_of, record
 from engines.build.shape import Shape, UnsuitableModel, shape_of
+from engines.build.stored import built_from, plain_tensors, tensors_of
 from engines.build.tensorfile import BadTensorFile, join
-from engines.build.weights import Layer, Weights
+from engines.build.weights import Weights
 
+# What the same inputs would meet again. A crash, a kill or a full disk are none of them.
+REFUSALS = (BuildError, UnsuitableModel, BadCalibration, BadTensorFile, EngineError)
 WEIGHTS_FILE = "model.safetensors"
 Told = Callable[[str, int, int], None]  # a step, and how much of it is done
 
@@ -52,11 +55,12 @@ Told = Callable[[str, int, int], None]  # a step, and how much of it is done
 def build(source: Path, out: Path, options: Options, text: Path, tell: Told) -> Path:
     """Make `out` the artefact and return it; at once if it's there already.
 
-    Raises BuildError, UnsuitableModel or BadCalibration; then nothing is at `out` that wasn't.
+    Raises one of REFUSALS; then nothing is at `out` that wasn't.
     """
     out = out.resolve()
     shape = shape_of(source)
     check_group(shape, options)
+    refuse_incomplete(source, shape)
     the_plan = plan(source, text, options)
     out.parent.mkdir(parents=True, exist_ok=True)
     with lock(out, lambda: tell("waiting for another build of the same folder", 0, 1)):
@@ -69,7 +73,7 @@ def build(source: Path, out: Path, options: Options, text: Path, tell: Told) -> 
                 Builder(source, shape, the_plan, text, parts, tell).into(folder)
                 if plan(source, text, options) != the_plan:
                     raise BuildError(f"{source} or {text} changed while it was read: build again")
-            except BuildError:
+            except REFUSALS:
                 parts.remove()  # the same parts would lead to the same end
                 raise
             publish(folder, out)
@@ -157,7 +161,10 @@ class Builder:
         stored = self._parts.get(f"layer-{index:04}")
         known = built_from(prefix, stored, source, self._options.group) if stored else None
         work = Work(self._shape, source, streams, self._options.group, known=known)
-        built = work.run()
+        try:
+            built = work.run()
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            raise self._infinite(index) from error
         self._refuse_infinite(index, streams.actual)
         if not known:
             self._parts.put(f"layer-{index:04}", tensors_of(prefix, built))
@@ -165,10 +172,13 @@ class Builder:
 
     def _refuse_infinite(self, index: int, hidden: Tensor) -> None:
         if not bool(torch.isfinite(hidden).all()):
-            raise BuildError(
-                f"layer {index} gives numbers that aren't finite: {self._source} is damaged, "
-                "or its numbers don't fit bf16"
-            )
+            raise self._infinite(index)
+
+    def _infinite(self, index: int) -> BuildError:
+        return BuildError(
+            f"layer {index} gives numbers that aren't finite: {self._source} is damaged, "
+            "or its numbers don't fit bf16"
+        )
 
     def _refuse_overflow(self, ranges: list[KvRange]) -> None:
         if self._options.kv != "fp8":
@@ -217,43 +227,6 @@ class Builder:
             raise BuildError("what was built fails its own check: " + "; ".join(map(str, wrong)))
 
 
-def tensors_of(prefix: str, built: Built) -> dict[str, Tensor]:
-    """A built layer under the names of the checkpoint."""
-    found: dict[str, Tensor] = {}
-    for name, one in built.rounded.items():
-        found |= packed_tensors(prefix + name, one)
-    for name, factors in built.factors.items():
-        found[f"{prefix}{name}.pre_quant_scale"] = factors.bfloat16()
-    return found | _small_tensors(prefix, built.norms, built.biases)
-
-
-def plain_tensors(prefix: str, layer: Layer) -> dict[str, Tensor]:
-    """A layer that stays bf16."""
-    found = {f"{prefix}{name}.weight": w.bfloat16() for name, w in layer.weights.items()}
-    return found | _small_tensors(prefix, layer.norms, layer.biases)
-
-
-def _small_tensors(
-    prefix: str, norms: dict[str, Tensor], biases: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    found = {f"{prefix}{name}.weight": norm.bfloat16() for name, norm in norms.items()}
-    return found | {f"{prefix}{name}.bias": bias.bfloat16() for name, bias in biases.items()}
-
-
-def built_from(prefix: str, tensors: dict[str, Tensor], source: Layer, group: int) -> Built:
-    """The layer that `tensors_of` was told."""
-    return Built(
-        rounded={name: unpacked(prefix + name, tensors, group) for name in source.weights},
-        norms={name: tensors[f"{prefix}{name}.weight"].float() for name in source.norms},
-        factors={
-            name: tensors[f"{prefix}{name}.pre_quant_scale"].float()
-            for name in source.weights
-            if f"{prefix}{name}.pre_quant_scale" in tensors
-        },
-        biases=source.biases,
-    )
-
-
 def _tell(step: str, done: int, of: int) -> None:
     sys.stdout.write(json.dumps({"step": step, "done": done, "of": of}) + "\n")
     sys.stdout.flush()
@@ -276,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = Options(given.weights, given.kv, given.group, given.quantizer)
     try:
         build(given.source, given.out, options, given.calibration, _tell)
-    except (BuildError, UnsuitableModel, BadCalibration, BadTensorFile, EngineError) as error:
+    except REFUSALS as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     except SafetensorError as error:  # its own words for a full disk, say

@@ -15,6 +15,7 @@ from typing import Any
 from engines.build.artefact import TOKENIZER_FILES
 from engines.build.publish import sha256
 from engines.build.shape import Shape, UnsuitableModel
+from engines.build.tensorfile import files_of
 
 WEIGHTS = ("int4-awq", "bf16")
 KV = ("fp8", "bf16")
@@ -71,13 +72,13 @@ class Plan:
 
 
 def plan(source: Path, calibration: Path, options: Options) -> Plan:
-    """Reads all files once. Raises BuildError."""
+    """Reads all files once. Raises BuildError or BadTensorFile."""
     names = ("config.json", *TOKENIZER_FILES)
     if not calibration.is_file():  # a pipe has its text once, and it is read twice
         raise BuildError(f"the calibration text {calibration} must be a file")
     try:
         paths = [source / name for name in names if (source / name).is_file()]
-        digests = {path.name: sha256(path) for path in [*paths, *source.glob("*.safetensors")]}
+        digests = {path.name: sha256(path) for path in [*paths, *files_of(source)]}
         text = sha256(calibration)
     except OSError as error:
         raise BuildError(f"cannot read {error.filename}: {error.strerror}") from error

@@ -62,9 +62,9 @@ def _faults(folder: Path, is_quick: bool) -> Iterator[Fault]:
         yield Fault("hf_quant_config.json", "is missing, and weights are in 4 bits")
     yield from _ends(shape, entries)
     yield from quantization_faults(told, shape)
-    biased = _biased(config, shape)
+    with_bias = biased(config, shape)
     layers = [
-        Layer(f"model.layers.{index}.", shape, entries, told, biased)
+        Layer(f"model.layers.{index}.", shape, entries, told, with_bias)
         for index in range(shape.num_layers)
     ]
     for layer in layers:
@@ -75,7 +75,7 @@ def _faults(folder: Path, is_quick: bool) -> Iterator[Fault]:
         yield from _damage(folder)
 
 
-def _biased(config: Mapping[str, Any], shape: Shape) -> frozenset[str]:
+def biased(config: Mapping[str, Any], shape: Shape) -> frozenset[str]:
     """The matrices whose bias is read: what the family says, and two keys of config.json."""
     if shape.family == "qwen2":
         return frozenset(FOLDED[:3])

@@ -14,6 +14,7 @@ from engines.build.layers import Streams
 from engines.build.shape import Shape
 
 SLICE = 256  # tokens whose logits are held at once
+MOST_NATS = 700  # a token; e to more is no number any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def quality(
             sums += _sums(exact.log_softmax(-1), actual.log_softmax(-1), targets)
             tokens += stop - start
     nats, source_nats, kl, same = (sums / tokens).tolist()
-    return Quality(tokens, math.exp(nats), math.exp(source_nats), kl, same)
+    perplexity, before = (math.exp(min(one, MOST_NATS)) for one in (nats, source_nats))
+    return Quality(tokens, perplexity, before, kl, same)
 
 
 def _sums(exact: Tensor, actual: Tensor, targets: Tensor) -> Tensor:

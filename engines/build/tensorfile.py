@@ -68,10 +68,23 @@ class Entry:
         return True
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The folder's files of tensors. Raises BadTensorFile: a pipe would be waited for, for ever."""
+    paths = sorted(folder.glob("*.safetensors"))
+    for path in paths:
+        try:
+            is_odd = not stat.S_ISREG(path.stat().st_mode)
+        except OSError as error:
+            raise BadTensorFile(f"cannot read {path}: {error.strerror}") from error
+        if is_odd:
+            raise BadTensorFile(f"cannot read {path}: it is no regular file")
+    return paths
+
+
 def entries_of(folder: Path) -> dict[str, Entry]:
     """All tensors of a folder's files by name. Raises BadTensorFile; there may be none."""
     found: dict[str, Entry] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in files_of(folder):
         try:
             entries = _entries(path)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -83,10 +96,7 @@ def entries_of(folder: Path) -> dict[str, Entry]:
 
 
 def _entries(path: Path) -> dict[str, Entry]:
-    told = path.stat()
-    if not stat.S_ISREG(told.st_mode):  # a pipe would be waited for, for ever
-        raise ValueError("it is no regular file")
-    length = told.st_size
+    length = path.stat().st_size
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if length < 8 or size > min(LONGEST_HEADER, length - 8):

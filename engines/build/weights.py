@@ -1,6 +1,7 @@
 """Reads a Hugging Face folder a layer at a time, as float32, whatever its files hold.
 
-Told a folder and its shape. Anything missing or misshapen is an UnsuitableModel.
+Told a folder and its shape. Anything missing or misshapen is an UnsuitableModel,
+and what is no file at all a BadTensorFile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engines.build.shape import Shape, UnsuitableModel
+from engines.build.tensorfile import files_of
 
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -40,11 +42,7 @@ class Weights:
         self._file_of: dict[str, safe_open] = {}
 
     def __enter__(self) -> Self:
-        paths = sorted(self._folder.glob("*.safetensors"))
-        if not paths:
-            raise UnsuitableModel(f"{self._folder} holds no .safetensors file")
-        if odd := [path for path in paths if not path.is_file()]:  # a pipe would be waited for
-            raise UnsuitableModel(f"{odd[0]} is no regular file")
+        paths = files_of(self._folder)
         try:
             files = [self._stack.enter_context(safe_open(path, framework="pt")) for path in paths]
         except (OSError, SafetensorError) as error:
@@ -109,6 +107,8 @@ class Weights:
             raise UnsuitableModel(f"tensor {name!r} is {tuple(tensor.shape)} instead of {size}")
         if tensor.dtype not in FLOATS:
             raise UnsuitableModel(f"tensor {name!r} is {tensor.dtype}; BF16, F16 or F32 is needed")
-        if not bool(torch.isfinite(tensor).all()):
-            raise UnsuitableModel(f"tensor {name!r} holds a NaN or an infinity")
+        if not bool(torch.isfinite(tensor.bfloat16()).all()):
+            is_none = not bool(torch.isfinite(tensor).all())
+            what = "a NaN or an infinity" if is_none else "a number too large for bf16"
+            raise UnsuitableModel(f"tensor {name!r} holds {what}")
         return tensor.to(torch.float32, copy=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from runtime.building import Step, Wish, build as build_artefact, called
 from runtime.config.models import PriceSettings
 
 LINE_EVERY = 5  # layers, where no bar can be drawn
+LONGEST_ID = 128
 FREE = PriceSettings()
 
 
@@ -168,6 +170,8 @@ def summary(folder: Path, told: dict[str, Any]) -> str:
             f"{quality['kl']:.3f} nats; the likeliest token is the same for "
             f"{quality['same_likeliest']:.0%}."
         )
+    elif told["options"]["weights"] != "bf16":
+        lines.append("What rounding has cost was not measured: `bulkhead eval` tells.")
     lines.append(
         f"K and V reach {fits['amax']:.1f}: FP8 pages "
         + ("hold them as they are." if fits["fits"] else "can't hold them at scale 1.")
@@ -175,11 +179,17 @@ def summary(folder: Path, told: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _id(name: str) -> str:
+    """What a model of that name may be called in the configuration: a folder's may be any."""
+    plain = re.sub(r"[^A-Za-z0-9@._/-]+", "-", name).strip("-._/")
+    return plain[:LONGEST_ID] or "model"
+
+
 def config_lines(wish: Wish, folder: Path, price: PriceSettings = FREE) -> str:
     """The model's table, at the price that it has. A JSON string is a TOML string too."""
     lines = [
         "[[models]]",
-        f"id = {json.dumps(called(wish.model))}",
+        f'id = "{_id(called(wish.model))}"',
         'engine = "embedded"',
         f"path = {json.dumps(str(folder), ensure_ascii=False)}",
     ]

@@ -53,6 +53,10 @@ REFUSED: list[dict[str, Any]] = [
     {"rms_norm_eps": float("inf")},
     {"num_hidden_layers": float("inf")},
     {"max_position_embeddings": "many"},
+    {"num_hidden_layers": 2.5},
+    {"num_hidden_layers": True},
+    {"hidden_size": "64"},
+    {"model_type": ["llama"]},
 ]
 TAKEN: list[dict[str, Any]] = [
     {},

@@ -207,7 +207,17 @@ def test_a_source_that_overflows_is_refused(source: Path, tmp_path: Path, weight
     save_file(tensors, broken / "model.safetensors")
     with pytest.raises(BuildError, match="layer 1 gives numbers that aren't finite"):
         built(broken, tmp_path / "out", text(tmp_path), weights=weights)
-    assert not (tmp_path / "out").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "text.txt"]
+
+
+def test_sums_that_overflow_are_told_as_that(source: Path, tmp_path: Path) -> None:
+    """Not in the words of a library of linear algebra."""
+    broken = model("llama", tmp_path / "broken")
+    tensors = load_file(broken / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"].fill_(1e38)
+    save_file(tensors, broken / "model.safetensors")
+    with pytest.raises(BuildError, match="layer 1 gives numbers that aren't finite"):
+        built(broken, tmp_path / "out", text(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from engines.build.preflight import faults
 from engines.embedded.checkpoint import Checkpoint
@@ -31,6 +33,13 @@ def test_our_writer_writes_what_modelopt_exports(case: str, tmp_path: Path) -> N
     source = model(name, tmp_path / "source", num_hidden_layers=2)
     built(source, tmp_path / "out", text(tmp_path), weights=weights)
     assert manifest(tmp_path / "out") == RECORD[case]
+
+
+def test_the_extra_can_be_installed_beside_us() -> None:
+    """transformers below 5.15, which ModelOpt needs, takes tokenizers up to 0.22.2 only."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    ours = {one.name: one for one in map(Requirement, project["dependencies"])}
+    assert "0.22.2" in ours["tokenizers"].specifier
 
 
 # It is an extra of gigabytes, and CI allows no skip: who has it asks for these.

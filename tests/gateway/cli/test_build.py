@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec import convert
 
+from gateway.cli.build import config_lines
 from gateway.cli.commands import main
+from runtime.building import Wish
+from runtime.config.kinds import ModelId
 from tests.engines.build.tiny import model, text
 
 
@@ -61,6 +65,24 @@ def test_the_lines_that_serve_it_are_a_configuration(place: Path, artefact: Path
         },
     }
     assert "build: layers 0 of 3" in (place / "steps").read_text()
+
+
+@pytest.mark.parametrize(
+    ("folder", "id"),
+    [
+        ("Qwen3-0.6B", "Qwen3-0.6B"),
+        ("my model (v2)", "my-model-v2"),
+        ("模型", "model"),
+        ("🧱" + "x" * 200, "x" * 128),
+        (".hidden", "hidden"),
+    ],
+)
+def test_a_folder_of_any_name_gets_an_id_that_is_one(folder: str, id: str, tmp_path: Path) -> None:
+    """As it stands there, where it may."""
+    wish = Wish(folder, "int4-awq", "fp8", 64, "bulkhead")
+    (table,) = tomllib.loads(config_lines(wish, tmp_path / folder))["models"]
+    assert table["id"] == convert(id, ModelId)
+    assert table["path"] == str(tmp_path / folder)
 
 
 def test_it_is_told_as_json(place: Path, artefact: Path) -> None:
