@@ -66,9 +66,6 @@ def fill(store: Path, records: int) -> None:
         for name, _ in kept:
             db.execute(f"DROP TRIGGER {name}")
         db.execute(_RECORDS, values)
-        for no, (token_class, quantity, price) in enumerate(_CLASSES, start=1):
-            line = {"no": no, "class": token_class, "quantity": quantity, "price": price}
-            db.execute(_LINES, line | {"sku": f"m/{token_class}-tokens"})
         db.execute("UPDATE ledger_counter SET seq = :records", values)
         for _, sql in kept:
             db.execute(sql)
@@ -86,8 +83,7 @@ def one(store: Path, name: str) -> None:
     print(json.dumps(told))
 
 
-_CLASSES = (("input", 200, 100_000), ("cached_input", 500, 20_000), ("output", 300, 300_000))
-_AMOUNT = sum(quantity * price for _, quantity, price in _CLASSES)
+_AMOUNT = 200 * 100_000 + 500 * 20_000 + 300 * 300_000
 
 _RECORDS = f"""
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :records)
@@ -105,13 +101,7 @@ SELECT printf('ur_%026d', i), printf('req_%026d', i), 'tn_1', 'key_1', 'chat', '
   200, 'stop', {_AMOUNT}, {_AMOUNT}
 FROM n
 """
-_LINES = """
-INSERT INTO usage_line
-  (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico, list_price_pico,
-   list_amount_pico)
-SELECT id, :no, :sku, :class, :quantity, :price, :quantity * :price, :price, :quantity * :price
-FROM usage_record
-"""
+
 
 if __name__ == "__main__":
     one(Path(sys.argv[1]), sys.argv[2])

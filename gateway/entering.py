@@ -13,7 +13,7 @@ from gateway.budgets.accounts import Accounts, Counted
 from gateway.budgets.holds import Asked, OtherCurrency, OverBudget, Spent, hold, spend
 from gateway.record import Opening, OpenRecord
 from gateway.store import records
-from gateway.store.records import Closing
+from gateway.store.records import Closing, Opened
 from gateway.store.sql import Connection
 
 
@@ -21,14 +21,13 @@ class Entered(NamedTuple):
     """A request to be entered, and its columns."""
 
     record: OpenRecord
-    values: dict[str, object]
+    opened: Opened
 
 
 class Ended(NamedTuple):
-    """A record to be closed, what it is billed, and how it is written down."""
+    """A record to be closed, and how."""
 
     record: OpenRecord
-    amount_pico: int
     closing: Closing
 
 
@@ -73,7 +72,7 @@ def _enter(db: Connection, steps: Sequence[Entered]) -> list[Result]:
     accounts, closed_until = Accounts(db), records.closed_until(db)
     results: list[Result] = []
     rows = []
-    for record, values in steps:
+    for record, opened in steps:
         charge_at = max(record.opened_at, closed_until)
         try:
             cut = hold_for(accounts, record, charge_at)
@@ -81,7 +80,7 @@ def _enter(db: Connection, steps: Sequence[Entered]) -> list[Result]:
             results.append(fault)
         else:
             results.append(Charged(charge_at, cut))
-            rows.append({**values, "charge_at": charge_at})
+            rows.append((opened, charge_at))
     records.insert_open(db, rows)
     accounts.save()
     return results
@@ -105,5 +104,5 @@ def _spent(step: Ended) -> Spent:
         counted_of(opening),
         record.charge_at,
         opening.prices.currency,
-        step.amount_pico,
+        step.closing.closed.amount_pico,
     )

@@ -24,14 +24,12 @@ from gateway.record import (
     Opening,
     OpenRecord,
     Settlement,
-    bill,
-    closed_values,
-    opened_values,
-    rollup_of,
+    closing_of,
+    opened_of,
 )
 from gateway.store.budget_holds import give_back
 from gateway.store.errors import StoreUnavailable
-from gateway.store.records import Closing, move, orphan, orphan_of
+from gateway.store.records import move, orphan, orphan_of
 from gateway.store.sql import Connection
 from gateway.store.writer import Job, Joint, Writer
 
@@ -88,7 +86,7 @@ class Ledger:
         now_us = self._clock.now_us()
         record = OpenRecord(record_id, opening, now_us, now_us)
         try:
-            entered = Entered(record, opened_values(record, self._boot_id))
+            entered = Entered(record, opened_of(record, self._boot_id))
             charged = await self._writer.run(Joint(self._write, entered))
         except BaseException as fault:
             self._doubt(fault, lambda: self._ending(record, _ABANDONED))
@@ -181,28 +179,18 @@ class Ledger:
                     self._writer.post(closing())
 
     def _ending(self, record: OpenRecord, settlement: Settlement) -> Joint[Step, Result]:
-        billed = bill(record.opening, settlement)
-        values = closed_values(settlement) | {
-            "id": record.id,
-            "billable": billed.billable,
-            "bill_reason": billed.reason,
-            "amount_pico": billed.amount_pico,
-            "list_amount_pico": billed.list_amount_pico,
-            "ended_at": self._clock.now_us(),
-        }
-        rollup = rollup_of(record) if billed.billable else None
-        closing = Closing(values, billed.lines, rollup)
-        return Joint(self._write, Ended(record, billed.amount_pico, closing))
+        closing = closing_of(record, settlement, self._clock.now_us())
+        return Joint(self._write, Ended(record, closing))
 
     def _write_steps(self, db: Connection, steps: Sequence[Step]) -> list[Result]:
         return write(db, steps, self._clock.now_us())
 
 
 def _moving_job(record: OpenRecord, boot_id: str) -> Job[tuple[bool, int | None]]:
-    values = opened_values(record, boot_id)
+    opened = opened_of(record, boot_id)
 
     def job(db: Connection) -> tuple[bool, int | None]:
-        if not move(db, values):
+        if not move(db, opened):
             return False, None
         give_back(db, record.id)  # it will hold for the other model
         accounts = Accounts(db)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 TokenClass = Literal["input", "cached_input", "output"]
 TOKEN_CLASSES: tuple[TokenClass, ...] = ("input", "cached_input", "output")  # disjoint
@@ -87,58 +87,19 @@ class Usage:
         raise ValueError(f"token counts must be between 0 and {MAX_TOKENS}, not {counts}")
 
 
-class Line(NamedTuple):
-    """One class of tokens of one record: `quantity` tokens at `price_pico` each.
-
-    `list_price_pico` is what they cost everybody; None if that is in another currency.
-    """
-
-    sku_id: str
-    token_class: TokenClass
-    quantity: int
-    price_pico: int
-    list_price_pico: int | None = None
-
-    @property
-    def amount_pico(self) -> int:
-        """What the line costs, in pico-units."""
-        return self.quantity * self.price_pico
-
-    @property
-    def list_amount_pico(self) -> int | None:
-        """What it would cost at the list price."""
-        return None if self.list_price_pico is None else self.quantity * self.list_price_pico
+Counts = tuple[int, int, int]  # of each class of tokens: they are disjoint
 
 
-def lines(
-    model_id: str, prices: TokenPrices, usage: Usage, listed: TokenPrices | None = None
-) -> tuple[Line, ...]:
-    """What a usage is billed as: disjoint classes of tokens, those without tokens left out."""
-    counts = (
-        usage.input_tokens - usage.cached_input_tokens,
-        usage.cached_input_tokens,
-        usage.output_tokens,
-    )
-    return lines_of(model_id, prices, counts, listed)
+def counts_of(usage: Usage) -> Counts:
+    """A usage by its classes: input that wasn't cached, cached input, output."""
+    cached = usage.cached_input_tokens
+    return usage.input_tokens - cached, cached, usage.output_tokens
 
 
-def lines_of(
-    model_id: str,
-    prices: TokenPrices,
-    counts: tuple[int, int, int],
-    listed: TokenPrices | None = None,
-) -> tuple[Line, ...]:
-    """Lines of disjoint counts: input that wasn't cached, cached input, output. Below zero too."""
-    agreed = (prices.input, prices.cached_input, prices.output)
-    list_ = (listed.input, listed.cached_input, listed.output) if listed else (None, None, None)
-    found = [
-        Line(f"{model_id}/{token_class}-tokens", token_class, quantity, price, list_price)
-        for token_class, quantity, price, list_price in zip(
-            TOKEN_CLASSES, counts, agreed, list_, strict=True
-        )
-        if quantity
-    ]
-    return tuple(found)
+def amounts_of(prices: TokenPrices, counts: Counts) -> Counts:
+    """What each class costs, in pico-units. Counts may be below zero: what is given back."""
+    uncached, cached, output = counts
+    return uncached * prices.input, cached * prices.cached_input, output * prices.output
 
 
 def parse_price(text: object) -> int:

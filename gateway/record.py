@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from gateway.billing import BillReason, Outcome, UsageSource, billing
 from gateway.budgets.bounds import UNBOUND, Bound
-from gateway.prices import Line, Terms, TokenPrices, Usage, lines
+from gateway.prices import Terms, TokenPrices, Usage, amounts_of, counts_of
+from gateway.store.records import Closed, Closing, Hour, Opened
 
 Operation = Literal["chat", "completion"]
 
@@ -81,11 +82,10 @@ class Bill(NamedTuple):
     reason: BillReason
     list_amount_pico: int | None  # None: the list is in another currency
     amount_pico: int = 0
-    lines: tuple[Line, ...] = ()
 
 
 def bill(opening: Opening, settlement: Settlement) -> Bill:
-    """Whether a record is billed, why, and for what: no lines if it isn't."""
+    """Whether a record is billed, why, and how much."""
     usage = settlement.usage
     delivered = settlement.first_token_at is not None
     billable, reason = billing(settlement.outcome, usage, delivered=delivered)
@@ -93,75 +93,80 @@ def bill(opening: Opening, settlement: Settlement) -> Bill:
     nothing = None if listed is None else 0
     if not billable or usage is None:
         return Bill(False, reason, nothing)
-    billed = lines(opening.model_id, opening.prices, usage, listed)
-    amount = list_amount = 0
-    for line in billed:
-        amount += line.quantity * line.price_pico
-        list_amount += line.quantity * (line.list_price_pico or 0)
+    counts = counts_of(usage)
+    amount = sum(amounts_of(opening.prices, counts))
+    list_amount = 0 if listed is None else sum(amounts_of(listed, counts))
     if max(amount, list_amount) > _MAX_AMOUNT_PICO:
         return Bill(False, BillReason.AMOUNT_OUT_OF_RANGE, nothing)
-    return Bill(True, reason, nothing if listed is None else list_amount, amount, billed)
+    return Bill(True, reason, nothing if listed is None else list_amount, amount)
 
 
-def rollup_of(record: OpenRecord) -> dict[str, object]:
+def hour_of(record: OpenRecord) -> Hour:
     """The hour's sums that it counts in."""
     opening = record.opening
-    return {
-        "tenant_id": opening.tenant_id,
-        "hour_at": record.charge_at - record.charge_at % HOUR_US,
-        "model_id": opening.model_id,
-        "api_key_id": opening.api_key_id or "",
-        "project_id": opening.project_id or "",
-        "currency": opening.prices.currency,
-        "requests": 1,
-    }
+    return Hour(
+        opening.tenant_id,
+        record.charge_at - record.charge_at % HOUR_US,
+        opening.model_id,
+        opening.api_key_id or "",
+        opening.project_id or "",
+        opening.prices.currency,
+    )
 
 
-def closed_values(settlement: Settlement) -> dict[str, object]:
-    """The columns that say how a request ended."""
+def closing_of(record: OpenRecord, settlement: Settlement, ended_at: int) -> Closing:
+    """How a record is closed, and what it is billed."""
+    billable, reason, list_amount, amount = bill(record.opening, settlement)
     usage, claimed = settlement.usage, settlement.claimed
-    return {
-        "outcome": settlement.outcome,
-        "usage_source": settlement.usage_source if usage else UsageSource.NONE,
-        "status_code": settlement.status_code,
-        "finish_reason": settlement.finish_reason,
-        "host_id": settlement.host_id,
-        "first_token_at": settlement.first_token_at,
-        "attempts": settlement.attempts,
-        "input_tokens": usage.input_tokens if usage else None,
-        "cached_input_tokens": usage.cached_input_tokens if usage else None,
-        "output_tokens": usage.output_tokens if usage else None,
-        "claimed_input_tokens": claimed.input_tokens if claimed else None,
-        "claimed_output_tokens": claimed.output_tokens if claimed else None,
-    }
+    closed = Closed(
+        settlement.outcome,
+        billable,
+        reason,
+        ended_at,
+        settlement.first_token_at,
+        usage.input_tokens if usage else None,
+        usage.cached_input_tokens if usage else None,
+        usage.output_tokens if usage else None,
+        settlement.usage_source if usage else UsageSource.NONE,
+        settlement.status_code,
+        settlement.finish_reason,
+        settlement.host_id,
+        settlement.attempts,
+        amount,
+        list_amount,
+        claimed.input_tokens if claimed else None,
+        claimed.output_tokens if claimed else None,
+        record.id,
+    )
+    return Closing(closed, hour_of(record) if billable else None)
 
 
-def opened_values(record: OpenRecord, boot_id: str) -> dict[str, object]:
-    """The columns of an open record."""
+def opened_of(record: OpenRecord, boot_id: str) -> Opened:
+    """The columns of an open record, in their order: each request pays for it."""
     opening = record.opening
     agreed, listed = opening.terms.agreed, opening.terms.listed
-    list_prices = opening.terms.list_prices
-    return {
-        "id": record.id,
-        "request_id": opening.request_id,
-        "tenant_id": opening.tenant_id,
-        "api_key_id": opening.api_key_id,
-        "project_id": opening.project_id,
-        "subject": opening.subject,
-        "operation": opening.operation,
-        "model_id": opening.model_id,
-        "model_revision": opening.model_revision,
-        "streamed": opening.streamed,
-        "boot_id": boot_id,
-        "config_hash": opening.config_hash,
-        "currency": agreed.prices.currency,
-        "input_price_pico": agreed.prices.input,
-        "cached_input_price_pico": agreed.prices.cached_input,
-        "output_price_pico": agreed.prices.output,
-        "price_version_id": agreed.version_id,
-        "list_input_price_pico": list_prices and list_prices.input,
-        "list_cached_input_price_pico": list_prices and list_prices.cached_input,
-        "list_output_price_pico": list_prices and list_prices.output,
-        "list_price_version_id": listed.version_id,
-        "opened_at": record.opened_at,
-    }
+    prices, list_prices = agreed.prices, opening.terms.list_prices
+    return Opened(
+        record.id,
+        opening.request_id,
+        opening.tenant_id,
+        opening.api_key_id,
+        opening.project_id,
+        opening.subject,
+        opening.operation,
+        opening.model_id,
+        opening.model_revision,
+        opening.streamed,
+        boot_id,
+        opening.config_hash,
+        prices.currency,
+        prices.input,
+        prices.cached_input,
+        prices.output,
+        agreed.version_id,
+        list_prices.input if list_prices else None,
+        list_prices.cached_input if list_prices else None,
+        list_prices.output if list_prices else None,
+        listed.version_id,
+        record.opened_at,
+    )

@@ -34,8 +34,9 @@ class Accounts:
         self._db = db
         self._found: dict[Counted, Found] = {}
         self._accounts: dict[Window, Account] = {}
+        self._stored: dict[Window, tuple[int, int]] = {}  # as read: held, spent
         self._holds: list[Hold] = []
-        self._changes: dict[Window, tuple[int, int]] = {}  # of what is held, and spent
+        self._taken: dict[Window, int] = {}  # of what was held
 
     def of(self, counted: Counted, at: int) -> list[Account]:
         """Those that a record counts in which is charged at this time, in the order of their ids.
@@ -49,34 +50,30 @@ class Accounts:
             self._found[counted] = at, until, accounts
         return accounts
 
-    def hold(self, window: Window, record_id: str, nano: int) -> None:
-        """An open record holds so much."""
-        self._holds.append(Hold(record_id, *window, nano))
-        self._change(window, nano, 0)
+    def hold(self, account: Account, record_id: str, nano: int) -> None:
+        """An open record holds so much of it."""
+        self._holds.append(Hold(record_id, *account.key, nano))
+        account.held_nano += nano
 
     def take_back(self, record_ids: list[str]) -> None:
-        """Records hold nothing any more."""
-        for one in take(self._db, record_ids):
-            self._change((one.budget_id, one.starts_at), -one.nano, 0)
-
-    def spend(self, window: Window, nano: int) -> None:
-        """So much was spent."""
-        self._change(window, 0, nano)
+        """Records hold nothing any more. Comes before any account is asked for."""
+        for _, budget_id, starts_at, nano in take(self._db, record_ids):
+            window = budget_id, starts_at
+            self._taken[window] = self._taken.get(window, 0) + nano
 
     def save(self) -> None:
         """Write what has changed."""
         if self._holds:
             note(self._db, self._holds)
-        for window, (held, spent) in self._changes.items():
-            book(self._db, window, held, spent)
+        for window, account in self._accounts.items():
+            held, spent = self._stored[window]
+            self._book(window, account.held_nano - held, account.spent_nano - spent)
+        for window in self._taken.keys() - self._accounts.keys():
+            self._book(window, -self._taken[window], 0)
 
-    def _change(self, window: Window, held: int, spent: int) -> None:
-        more_held, more_spent = self._changes.get(window, (0, 0))
-        self._changes[window] = more_held + held, more_spent + spent
-        account = self._accounts.get(window)
-        if account is not None:
-            account.held_nano += held
-            account.spent_nano += spent
+    def _book(self, window: Window, held: int, spent: int) -> None:
+        if held or spent:
+            book(self._db, window, held, spent)
 
     def _read(self, counted: Counted, at: int) -> list[Account]:
         rows = self._db.execute(_OF_RECORD, {**counted._asdict(), "at": at}).fetchall()
@@ -89,11 +86,11 @@ class Accounts:
 
     def _known(self, read: Account) -> Account:
         """The one that there is already, or this, with what has changed."""
-        account = self._accounts.setdefault(read.key, read)
+        window = read.key
+        account = self._accounts.setdefault(window, read)
         if account is read:
-            held, spent = self._changes.get(read.key, (0, 0))
-            account.held_nano += held
-            account.spent_nano += spent
+            self._stored[window] = read.held_nano, read.spent_nano
+            account.held_nano -= self._taken.get(window, 0)
         return account
 
 

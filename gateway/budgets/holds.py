@@ -69,17 +69,20 @@ def hold(accounts: Accounts, asked: Asked) -> int | None:
     prices, bound = asked.prices, asked.bound
     needed, cut = nano_of(most_pico(prices, bound)), None
     found = accounts.of(asked.counted, asked.charge_at) if needed else []
+    short = []
     for account in found:
         if account.budget.currency != prices.currency:
             raise OtherCurrency(account.budget, prices.currency)
-    tightest = min(found, key=lambda account: account.left_nano, default=None)
-    if tightest is not None and tightest.left_nano < needed:
+        if account.left_nano < needed:
+            short.append(account)
+    if short:
+        tightest = min(short, key=lambda account: account.left_nano)
         cut = output_within(tightest.left_nano, prices, bound)
         if not bound.is_default or cut < min(LEAST_OUTPUT, bound.output_tokens):
             raise OverBudget(tightest, asked.opened_at, needed, cut)
         needed = nano_of(most_pico(prices, bound._replace(output_tokens=cut)))
     for account in found:
-        accounts.hold(account.key, asked.record_id, needed)
+        accounts.hold(account, asked.record_id, needed)
     return cut
 
 
@@ -103,5 +106,5 @@ def spend(db: Connection, closed: Sequence[Spent], now_us: int) -> None:
             # One that was opened before its budget was made may be in another currency.
             if account.budget.currency == one.currency:
                 raise_reached(db, account, spent, now_us)
-                accounts.spend(account.key, spent)
+                account.spent_nano += spent
     accounts.save()

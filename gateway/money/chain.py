@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+
+from gateway.prices import TOKEN_CLASSES
 
 GENESIS = bytes(32)  # before a tenant's first record
 FORM = 2  # of what is sealed now
@@ -41,7 +44,7 @@ LINE = _sorted(
 # By form, the columns that weren't there when it was made.
 UNKNOWN = {2: frozenset[str](), 1: frozenset({"claimed_input_tokens", "claimed_output_tokens"})}
 
-Row = Sequence[object]  # what `columns` reads
+Row = Sequence[Any]  # what `columns` reads
 
 
 def columns(names: Sequence[str], table: str) -> str:
@@ -68,14 +71,50 @@ def sealed_text(record: Row, lines: Sequence[Row], form: int = FORM) -> bytes:
     Each request pays for this, so it's encoded at once: the names are in order as they stand here,
     and the store has no number that JSON can't have. A test holds it beside `canonical`.
     """
-    told = _known(RECORD, record)
+    told = _Record(*record)
     for name in UNKNOWN[form]:
-        told.pop(name, None)
-    return _encode({"form": form, "lines": [_known(LINE, line) for line in lines], "record": told})
+        setattr(told, name, None)
+    return _encode(_Sealed(form, [_Line(*line) for line in lines], told))
 
 
-def _known(names: Sequence[str], row: Row) -> dict[str, object]:
-    return {name: value for name, value in zip(names, row, strict=True) if value is not None}
+def lines_of(record: Row) -> list[Row]:
+    """A record's lines, as the store tells them; `verify` asks the store itself."""
+    if record[_BILLABLE] != 1:
+        return []
+    input_, cached, output = (record[at] or 0 for at in _COUNTS)
+    counts = {"input": input_ - cached, "cached_input": cached, "output": output}
+    lines: list[Row] = []
+    for token_class, (price, list_price) in _PRICES.items():
+        if quantity := counts[token_class]:
+            price_pico, listed = record[price], record[list_price]
+            lines.append(
+                (
+                    str(quantity * int(price_pico)),
+                    len(lines) + 1,
+                    None if listed is None else str(quantity * int(listed)),
+                    listed,
+                    price_pico,
+                    quantity,
+                    f"{record[_MODEL]}/{token_class}-tokens",
+                    token_class,
+                )
+            )
+    return lines
 
 
+_BILLABLE, _MODEL = RECORD.index("billable"), RECORD.index("model_id")
+_COUNTS = [RECORD.index(f"{name}_tokens") for name in TOKEN_CLASSES]
+_PRICES = {
+    name: (RECORD.index(f"{name}_price_pico"), RECORD.index(f"list_{name}_price_pico"))
+    for name in TOKEN_CLASSES
+}
+
+
+def _shape(name: str, fields: Sequence[str]) -> Any:
+    """A class whose objects are encoded as their fields, without those that are None."""
+    return msgspec.defstruct(name, [(field, Any, None) for field in fields], omit_defaults=True)
+
+
+_Record, _Line = _shape("_Record", RECORD), _shape("_Line", LINE)
+_Sealed = _shape("_Sealed", ("form", "lines", "record"))
 _encode = msgspec.json.Encoder().encode

@@ -7,7 +7,7 @@ the one that is open now. Each function runs inside a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +15,21 @@ from gateway.billing import BillReason, UsageSource
 from gateway.ids import new_id
 from gateway.money.errors import MoneyError
 from gateway.money.periods import is_closed
-from gateway.prices import MAX_TOKENS, TOKEN_CLASSES, Line, TokenPrices, format_pico, lines_of
+from gateway.prices import (
+    MAX_TOKENS,
+    TOKEN_CLASSES,
+    Counts,
+    TokenPrices,
+    amounts_of,
+    format_pico,
+)
 from gateway.store import audit
-from gateway.store.records import Closing, close, insert_correction
+from gateway.store.records import Closed, Closing, Hour, close, insert_correction
 from gateway.store.sql import Connection
 from gateway.usage.calendar import HOUR_US
 
 MAX_REASON_LEN = 500
-MAX_PICO = 2**61  # of a line; three of them fit into 64 bits
-
-Counts = tuple[int, int, int]  # input that wasn't cached, cached input, output
+MAX_PICO = 2**61  # of a class of tokens; three of them fit into 64 bits
 
 
 class CorrectionError(MoneyError):
@@ -72,8 +77,10 @@ def correct(
     delta = _delta(is_counts, _target(is_counts, should_be))
     if not any(delta):
         raise CorrectionError(f"{record_id} counts that already: nothing is to be corrected.")
-    billed = lines_of(record["model_id"], _prices(record), delta, _list_prices(record))
-    if any(abs(line.list_amount_pico or line.amount_pico) > MAX_PICO for line in billed):
+    listed = _list_prices(record)
+    amounts = amounts_of(_prices(record), delta)
+    list_amounts = None if listed is None else amounts_of(listed, delta)
+    if any(abs(amount) > MAX_PICO for amount in (*amounts, *(list_amounts or ()))):
         raise CorrectionError("That amount is too large for a record.")
     is_late = is_closed(db, record["charge_at"])
     found = Correction(
@@ -81,7 +88,7 @@ def correct(
         corrects=record_id,
         tenant_id=record["tenant_id"],
         currency=record["currency"],
-        amount_pico=sum(line.amount_pico for line in billed),
+        amount_pico=sum(amounts),
         charge_at=now_us if is_late else record["charge_at"],
         is_late=is_late,
     )
@@ -94,8 +101,9 @@ def correct(
         "now": now_us,
     }
     insert_correction(db, values)
-    closing = _closing(record, found, delta, now_us) | {"list_amount_pico": _listed(billed)}
-    close(db, [Closing(closing, billed, _rollup(record, found))], now_us)
+    list_amount = None if list_amounts is None else sum(list_amounts)
+    closed = _closed(record, found, delta, list_amount, now_us)
+    close(db, [Closing(closed, _hour(record, found), requests=0)], now_us)
     told = {"corrects": record_id, "amount": found.amount, "reason": reason.strip()}
     audit.note(db, "record.corrected", "record", found.id, found.tenant_id, **told)
     return found
@@ -160,47 +168,46 @@ def _list_prices(record: Mapping[str, Any]) -> TokenPrices | None:
     )
 
 
-def _closing(
-    record: Mapping[str, Any], found: Correction, delta: Counts, now_us: int
-) -> dict[str, object]:
+def _closed(
+    record: Mapping[str, Any],
+    found: Correction,
+    delta: Counts,
+    list_amount_pico: int | None,
+    now_us: int,
+) -> Closed:
     uncached, cached, output = delta
-    return {
-        "id": found.id,
-        "outcome": record["outcome"],
-        "billable": True,
-        "bill_reason": BillReason.CORRECTION,
-        "usage_source": UsageSource.OPERATOR,
-        "status_code": record["status_code"],
-        "finish_reason": None,
-        "host_id": record["host_id"],
-        "first_token_at": None,
-        "attempts": 1,
-        "input_tokens": uncached + cached,
-        "cached_input_tokens": cached,
-        "output_tokens": output,
-        "claimed_input_tokens": None,
-        "claimed_output_tokens": None,
-        "ended_at": now_us,
-        "amount_pico": found.amount_pico,
-    }
+    return Closed(
+        id=found.id,
+        outcome=record["outcome"],
+        billable=True,
+        bill_reason=BillReason.CORRECTION,
+        usage_source=UsageSource.OPERATOR,
+        status_code=record["status_code"],
+        finish_reason=None,
+        host_id=record["host_id"],
+        first_token_at=None,
+        attempts=1,
+        input_tokens=uncached + cached,
+        cached_input_tokens=cached,
+        output_tokens=output,
+        claimed_input_tokens=None,
+        claimed_output_tokens=None,
+        ended_at=now_us,
+        amount_pico=found.amount_pico,
+        list_amount_pico=list_amount_pico,
+    )
 
 
-def _listed(billed: Sequence[Line]) -> int | None:
-    amounts = [line.list_amount_pico for line in billed]
-    return None if None in amounts else sum(amount or 0 for amount in amounts)
-
-
-def _rollup(record: Mapping[str, Any], found: Correction) -> dict[str, object]:
+def _hour(record: Mapping[str, Any], found: Correction) -> Hour:
     """The hour's sums that it counts in. It is no request of its own."""
-    return {
-        "tenant_id": found.tenant_id,
-        "hour_at": found.charge_at - found.charge_at % HOUR_US,
-        "model_id": record["model_id"],
-        "api_key_id": record["api_key_id"] or "",
-        "project_id": record["project_id"] or "",
-        "currency": found.currency,
-        "requests": 0,
-    }
+    return Hour(
+        found.tenant_id,
+        found.charge_at - found.charge_at % HOUR_US,
+        record["model_id"],
+        record["api_key_id"] or "",
+        record["project_id"] or "",
+        found.currency,
+    )
 
 
 _NAMES = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gateway.budgets.spending import differences as budget_differences
 from gateway.money import rollup
@@ -17,7 +17,6 @@ from gateway.store.sql import Connection
 What = Literal[
     "record_amount",
     "record_list_amount",
-    "record_tokens",
     "record_price",
     "rollup",
     "budget_spent",
@@ -69,15 +68,11 @@ def differences(db: Connection) -> Iterator[Difference]:
 
 def _records(db: Connection) -> Iterator[Difference]:
     for record_id, *figures in db.execute(_RECORDS):
-        amount, amounts, listed, lists, tokens, lined, cached, reused = map(_whole, figures)
+        amount, amounts, listed, lists = map(_whole, figures)
         if amount != amounts:
             yield Difference("record_amount", record_id, f"{amount} pico", f"{amounts} pico")
         if listed is not None and listed != lists:
             yield Difference("record_list_amount", record_id, f"{listed} pico", f"{lists} pico")
-        if tokens is not None and tokens != lined:
-            yield Difference("record_tokens", record_id, f"{tokens} tokens", f"{lined} tokens")
-        if cached is not None and cached != reused:
-            yield Difference("record_tokens", record_id, f"{cached} cached", f"{reused} cached")
 
 
 def _prices(db: Connection) -> Iterator[Difference]:
@@ -88,8 +83,8 @@ def _prices(db: Connection) -> Iterator[Difference]:
         )
 
 
-def _whole(figure: object) -> int | None:
-    return None if figure is None else int(str(figure))
+def _whole(figure: Any) -> int | None:
+    return None if figure is None else int(figure)
 
 
 def _sums(sums: rollup.Sums) -> str:
@@ -100,8 +95,12 @@ def _sums(sums: rollup.Sums) -> str:
     )
 
 
-def _exact(amount: str) -> str:
-    return f"coalesce(sum({amount} / 1000000) * 1000000 + sum({amount} % 1000000), 0)"
+def _costs(prices: str) -> str:
+    """What the tokens of a billed record cost; numeric, since a changed price may be any number."""
+    return f"""CASE billable WHEN 1 THEN
+      cast(input_tokens - cached_input_tokens AS NUMERIC) * {prices}input_price_pico
+      + cast(cached_input_tokens AS NUMERIC) * {prices}cached_input_price_pico
+      + cast(output_tokens AS NUMERIC) * {prices}output_price_pico ELSE 0 END"""
 
 
 _COUNTS = """
@@ -112,19 +111,14 @@ SELECT
   (SELECT count(*) FROM budget_window)
 """
 
-# An unbilled record may have counts, and has no lines.
+# An unbilled record may have counts, and costs nothing.
 _RECORDS = f"""
 SELECT * FROM (
-  SELECT r.id, r.amount_pico, {_exact("l.amount_pico")} AS amounts,
-    r.list_amount_pico, {_exact("l.list_amount_pico")} AS lists,
-    CASE r.billable WHEN 1 THEN r.input_tokens + r.output_tokens ELSE 0 END AS tokens,
-    coalesce(sum(l.quantity), 0) AS lined,
-    CASE r.billable WHEN 1 THEN r.cached_input_tokens ELSE 0 END AS cached,
-    coalesce(sum(CASE l.token_class WHEN 'cached_input' THEN l.quantity ELSE 0 END), 0) AS reused
-  FROM usage_record AS r LEFT JOIN usage_line AS l ON l.record_id = r.id
-  WHERE r.state <> 'open'
-  GROUP BY r.id) AS sums
-WHERE amount_pico <> amounts OR list_amount_pico <> lists OR tokens <> lined OR cached <> reused
+  SELECT id, amount_pico, {_costs("")} AS amounts, list_amount_pico,
+    coalesce({_costs("list_")}, 0) AS lists
+  FROM usage_record
+  WHERE state <> 'open') AS sums
+WHERE amount_pico <> amounts OR list_amount_pico <> lists
 """  # noqa: S608 - our own names
 
 _PRICES = """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gateway.money.chain import GENESIS, LINE, RECORD, Row, columns, link
+from gateway.money.chain import GENESIS, RECORD, Row, columns, lines_of, link
 from gateway.store.sql import Connection
 
 BATCH = 100  # records in one transaction: two milliseconds of the writer's time
@@ -32,7 +32,7 @@ class Sealer:
             self._last = last_sealed(db)
         records = closed_after(db, self._last, most)
         if records:
-            _seal(db, records, self._last)
+            _seal(db, records)
             self._last = _seq(records[-1])
         return len(records)
 
@@ -64,33 +64,16 @@ def closed_after(db: Connection, seq: int, most: int) -> list[Row]:
     return db.execute(_CLOSED, {"seq": seq, "most": most}).fetchall()
 
 
-def _seal(db: Connection, records: Sequence[Row], after: int) -> None:
-    values = {"after": after, "last": _seq(records[-1])}
-    lines = lines_by_record(db.execute(_LINES, values).fetchall())
+def _seal(db: Connection, records: Sequence[Row]) -> None:
     heads = heads_of(db, sorted({_tenant(record) for record in records}))
     seals = []
     for record in records:
         tenant_id = _tenant(record)
         chain_seq, before = heads.get(tenant_id, (0, GENESIS))
-        head = link(before, record, lines.get(_id(record), ()))
+        head = link(before, record, lines_of(record))
         heads[tenant_id] = chain_seq + 1, head
-        seals.append(
-            {
-                "tenant_id": tenant_id,
-                "chain_seq": chain_seq + 1,
-                "record_id": _id(record),
-                "hash": head,
-            }
-        )
+        seals.append((tenant_id, chain_seq + 1, _id(record), head))
     db.executemany(_SEAL, seals)
-
-
-def lines_by_record(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Lines whose first column is their record's id, without it."""
-    found: dict[str, list[Row]] = {}
-    for record_id, *line in rows:
-        found.setdefault(str(record_id), []).append(line)
-    return found
 
 
 _TENANT, _ID, _SEQ = map(RECORD.index, ("tenant_id", "id", "seq"))
@@ -124,11 +107,6 @@ SELECT r.seq FROM usage_record AS r WHERE r.id =
 """
 _CLOSED = f"""
 SELECT {columns(RECORD, "r")} FROM usage_record AS r WHERE seq > :seq ORDER BY seq LIMIT :most
-"""  # noqa: S608 - our own names
-_LINES = f"""
-SELECT l.record_id, {columns(LINE, "l")}
-FROM usage_line AS l JOIN usage_record AS r ON r.id = l.record_id
-WHERE r.seq > :after AND r.seq <= :last ORDER BY l.record_id, l.line_no
 """  # noqa: S608 - our own names
 _SEAL = """
 INSERT INTO seal (tenant_id, chain_seq, record_id, hash)

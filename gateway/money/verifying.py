@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gateway.money.chain import GENESIS, LINE, RECORD, columns, is_link
+from gateway.money.chain import GENESIS, LINE, RECORD, Row, columns, is_link
 from gateway.money.checkpoints import BadCheckpoint, Body, Signed
-from gateway.money.sealing import last_sealed, lines_by_record
+from gateway.money.sealing import last_sealed
 from gateway.store.sql import Connection
 
 PAGE = 500
@@ -67,7 +67,7 @@ def _chain(db: Connection, tenant_id: str, counts: Verified) -> Iterator[Finding
     before, expected, last_seq = GENESIS, 1, 0
     while rows := _page(db, tenant_id, expected - 1):
         values = {"tenant_id": tenant_id, "first": rows[0][0], "last": rows[-1][0]}
-        lines = lines_by_record(db.execute(_LINES, values).fetchall())
+        lines = _by_record(db.execute(_LINES, values).fetchall())
         for row in rows:
             chain_seq, hash_, record_id = row[:3]
             where = {"tenant_id": tenant_id, "record_id": record_id, "chain_seq": chain_seq}
@@ -88,6 +88,14 @@ def _chain(db: Connection, tenant_id: str, counts: Verified) -> Iterator[Finding
 
 def _page(db: Connection, tenant_id: str, after: int) -> Sequence[Any]:
     return db.execute(_PAGE, {"tenant_id": tenant_id, "after": after, "page": PAGE}).fetchall()
+
+
+def _by_record(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Lines whose first column is their record's id, without it."""
+    found: dict[str, list[Row]] = {}
+    for record_id, *line in rows:
+        found.setdefault(str(record_id), []).append(line)
+    return found
 
 
 def _unsealed(db: Connection) -> Iterator[Finding]:

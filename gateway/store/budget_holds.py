@@ -15,7 +15,7 @@ Window = tuple[str, int]  # a budget's id, and when the window starts
 
 
 class Hold(NamedTuple):
-    """So many nano-units of a budget's window are an open record's."""
+    """So many nano-units of a budget's window are an open record's: a row as it is stored."""
 
     record_id: str
     budget_id: str
@@ -25,7 +25,7 @@ class Hold(NamedTuple):
 
 def note(db: Connection, holds: Sequence[Hold]) -> None:
     """Write down what records hold. `book` comes next."""
-    db.executemany(_NOTE, map(Hold._asdict, holds))
+    db.executemany(_NOTE, holds)
 
 
 def take(db: Connection, record_ids: Sequence[str]) -> list[Hold]:

@@ -11,7 +11,7 @@ from gateway.store.address import Database
 from gateway.store.connection import open_for_reading
 from gateway.store.errors import StoreUnavailable
 
-HEAD = "0003"  # the newest of the migrations
+HEAD = "0004"  # the newest of the migrations
 
 
 def bring_up_to_date(database: Database) -> None:

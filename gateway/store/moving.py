@@ -57,9 +57,8 @@ def _move(old: sqlite3.Connection, new: Connection, table: Table) -> int:
     order = "" if table.dialect_options["sqlite"]["with_rowid"] is False else "ORDER BY rowid"
     found = old.execute(f"SELECT {listed} FROM {table.name} {order}")  # noqa: S608
     while rows := found.fetchmany(BATCH):
-        many = [dict(zip(names, row, strict=True)) for row in rows]
-        new.executemany(f"INSERT INTO {table.name} ({listed}) VALUES ({values})", many)  # noqa: S608
-        moved += len(many)
+        new.executemany(f"INSERT INTO {table.name} ({listed}) VALUES ({values})", rows)  # noqa: S608
+        moved += len(rows)
     new.execute(f"ALTER TABLE {table.name} ENABLE TRIGGER USER")
     new.execute(f"ANALYZE {table.name}")  # a server that knows no sizes reads whole tables
     return moved

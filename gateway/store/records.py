@@ -7,10 +7,9 @@ at a time, and what is told once of an hour or of the ledger is written once for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from operator import itemgetter
-from typing import Any, NamedTuple
+from operator import add
+from typing import NamedTuple
 
-from gateway.prices import Line
 from gateway.store.budget_holds import give_back
 from gateway.store.many import of_ids, rows_of
 from gateway.store.sql import Connection, Values
@@ -24,14 +23,41 @@ def closed_until(db: Connection) -> int:
     return ends_at
 
 
-def insert_open(db: Connection, records: Sequence[Values]) -> None:
-    """Enter open records."""
-    db.executemany(_OPEN, records)
+class Opened(NamedTuple):
+    """The columns of an open record, but for when it is charged."""
+
+    id: str
+    request_id: str
+    tenant_id: str
+    api_key_id: str | None
+    project_id: str | None
+    subject: str | None
+    operation: str
+    model_id: str
+    model_revision: str
+    streamed: bool
+    boot_id: str
+    config_hash: str | None
+    currency: str
+    input_price_pico: int
+    cached_input_price_pico: int
+    output_price_pico: int
+    price_version_id: str | None
+    list_input_price_pico: int | None
+    list_cached_input_price_pico: int | None
+    list_output_price_pico: int | None
+    list_price_version_id: str | None
+    opened_at: int
 
 
-def move(db: Connection, values: Values) -> bool:
+def insert_open(db: Connection, records: Sequence[tuple[Opened, int]]) -> None:
+    """Enter open records, and when each is charged."""
+    db.executemany(_OPEN, [(*opened, charge_at) for opened, charge_at in records])
+
+
+def move(db: Connection, opened: Opened) -> bool:
     """An open record is another model's from now on, at its prices; False if it was closed."""
-    return db.execute(_MOVE, values).rowcount == 1
+    return db.execute(_MOVE, opened._asdict()).rowcount == 1
 
 
 def insert_correction(db: Connection, values: Values) -> None:
@@ -39,36 +65,63 @@ def insert_correction(db: Connection, values: Values) -> None:
     db.execute(_OPEN_CORRECTION, values)
 
 
+class Closed(NamedTuple):
+    """The columns that say how a record ended, but for when, and as which one, it was closed."""
+
+    outcome: str
+    billable: bool
+    bill_reason: str | None
+    ended_at: int
+    first_token_at: int | None
+    input_tokens: int | None
+    cached_input_tokens: int | None
+    output_tokens: int | None
+    usage_source: str
+    status_code: int
+    finish_reason: str | None
+    host_id: str | None
+    attempts: int
+    amount_pico: int
+    list_amount_pico: int | None
+    claimed_input_tokens: int | None
+    claimed_output_tokens: int | None
+    id: str
+
+
+class Hour(NamedTuple):
+    """What the sums of an hour are of."""
+
+    tenant_id: str
+    hour_at: int
+    model_id: str
+    api_key_id: str  # '': none, as for the project
+    project_id: str
+    currency: str
+
+
 class Closing(NamedTuple):
-    """How a record is closed: its columns, its lines, and the hour's sums that it is added to.
+    """How a record is closed, and which hour's sums it is added to: None if it isn't billed."""
 
-    `rollup` has the hour and the number of requests; it is None for one that isn't billed.
-    """
-
-    values: Values
-    billed: Sequence[Line] = ()
-    rollup: Values | None = None
+    closed: Closed
+    hour: Hour | None = None
+    requests: int = 1  # a correction is none
 
 
 def close(db: Connection, closings: Sequence[Closing], now_us: int) -> list[bool]:
-    """Close records with their lines, each once: False, and nothing changed, for one that is
-    closed already. They are settled now.
+    """Close records, each once: False, and nothing changed, for one that is closed already. They
+    are settled now.
     """
-    ids = [str(closing.values["id"]) for closing in closings]
+    ids = [closing.closed.id for closing in closings]
     still_open = {record_id for (record_id,) in rows_of(db, _OPEN_AMONG, ids)}
     firsts = [_taken(still_open, record_id) for record_id in ids]
-    closed = [closing for closing, is_first in zip(closings, firsts, strict=True) if is_first]
-    if closed:
-        # The lines go first, while the records still take them: the write lock is ours meanwhile.
-        db.executemany(_ADD_LINE, [line for closing in closed for line in _line_values(closing)])
-        first = next_seq(db, len(closed)) - len(closed) + 1
-        ends = [
-            {**closing.values, "settled_at": now_us, "seq": first + n}
-            for n, closing in enumerate(closed)
-        ]
-        db.executemany(_CLOSE, ends)
-        for sums in _sums(closed):
-            _roll_up(db, sums)
+    ours = [closing for closing, is_first in zip(closings, firsts, strict=True) if is_first]
+    if ours:
+        first = next_seq(db, len(ours)) - len(ours) + 1
+        db.executemany(
+            _CLOSE, [(seq, now_us, *one.closed) for seq, one in enumerate(ours, start=first)]
+        )
+        for hour, sums in _sums(ours):
+            _roll_up(db, hour, sums)
     return firsts
 
 
@@ -80,63 +133,48 @@ def _taken(ids: set[str], record_id: str) -> bool:
     return True
 
 
-def _sums(closings: Sequence[Closing]) -> Iterator[dict[str, Any]]:
+def _sums(closings: Sequence[Closing]) -> Iterator[tuple[Hour, list[int]]]:
     """What is added to hours, as few rows as possible: of one hour, all that 64 bits hold."""
-    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    found: dict[Hour, list[int]] = {}
     for closing in closings:
-        if closing.rollup is None:
+        hour = closing.hour
+        if hour is None:
             continue
-        one = _added(closing.values, closing.rollup)
-        key = _hour_of(one)
-        sums = found.get(key)
+        one = _added(closing)
+        sums = found.get(hour)
         if sums is None:
-            found[key] = one
-        elif _fits(sums, one, "amount_pico") and _fits(sums, one, "list_amount_pico"):
-            for name in _SUMMED:
-                sums[name] += one[name]
+            found[hour] = one
+        elif _fits(sums[4], one[4]) and _fits(sums[5], one[5]):
+            found[hour] = list(map(add, sums, one))
         else:
-            yield sums
-            found[key] = one
-    yield from found.values()
+            yield hour, sums
+            found[hour] = one
+    yield from found.items()
 
 
-def _fits(sums: dict[str, Any], one: dict[str, Any], name: str) -> bool:
-    return bool(abs(sums[name]) + abs(one[name]) <= MAX_INT64)
+def _fits(amount: int, more: int) -> bool:
+    return abs(amount) + abs(more) <= MAX_INT64
 
 
-def _added(values: Values, rollup: Values) -> dict[str, Any]:
+def _added(closing: Closing) -> list[int]:
     """What one record adds. What has no list price in its currency counts at its own."""
-    amount, listed = values["amount_pico"], values["list_amount_pico"]
-    return {
-        **rollup,
-        "input_tokens": values["input_tokens"],
-        "cached_input_tokens": values["cached_input_tokens"],
-        "output_tokens": values["output_tokens"],
-        "amount_pico": amount,
-        "list_amount_pico": amount if listed is None else listed,
-    }
+    closed = closing.closed
+    amount, listed = closed.amount_pico, closed.list_amount_pico
+    return [
+        closing.requests,
+        closed.input_tokens or 0,
+        closed.cached_input_tokens or 0,
+        closed.output_tokens or 0,
+        amount,
+        amount if listed is None else listed,
+    ]
 
 
-def _roll_up(db: Connection, sums: dict[str, Any]) -> None:
+def _roll_up(db: Connection, hour: Hour, sums: Sequence[int]) -> None:
     """Add to an hour's sums; what 64 bits don't hold goes into another row, a microsecond later."""
-    while db.execute(_ROLL_UP, sums).rowcount == 0:
-        sums["hour_at"] += 1
-
-
-def _line_values(closing: Closing) -> Iterator[dict[str, object]]:
-    record_id = closing.values["id"]
-    for no, line in enumerate(closing.billed, start=1):
-        yield {
-            "record_id": record_id,
-            "line_no": no,
-            "sku_id": line.sku_id,
-            "token_class": line.token_class,
-            "quantity": line.quantity,
-            "price_pico": line.price_pico,
-            "amount_pico": line.amount_pico,
-            "list_price_pico": line.list_price_pico,
-            "list_amount_pico": line.list_amount_pico,
-        }
+    values = {**hour._asdict(), **dict(zip(_SUMMED, sums, strict=True))}
+    while db.execute(_ROLL_UP, values).rowcount == 0:
+        values["hour_at"] += 1
 
 
 def next_seq(db: Connection, count: int = 1) -> int:
@@ -164,7 +202,6 @@ def orphan_of(db: Connection, boot_id: str, spared: Set[str], now_us: int) -> in
     return len(left)
 
 
-_hour_of = itemgetter("tenant_id", "hour_at", "model_id", "api_key_id", "project_id", "currency")
 _SUMMED = (
     *("requests", "input_tokens", "cached_input_tokens", "output_tokens"),
     *("amount_pico", "list_amount_pico"),
@@ -172,20 +209,10 @@ _SUMMED = (
 
 _CLOSED_UNTIL = "SELECT coalesce(max(ends_at), 0) FROM billing_period WHERE status = 'closed'"
 
-_OPEN = """
-INSERT INTO usage_record
-  (id, request_id, tenant_id, api_key_id, project_id, subject, operation, model_id, model_revision,
-   streamed, boot_id, config_hash, currency,
-   input_price_pico, cached_input_price_pico, output_price_pico, price_version_id,
-   list_input_price_pico, list_cached_input_price_pico, list_output_price_pico,
-   list_price_version_id, opened_at, charge_at, state)
-VALUES
-  (:id, :request_id, :tenant_id, :api_key_id, :project_id, :subject, :operation, :model_id,
-   :model_revision, :streamed, :boot_id, :config_hash, :currency,
-   :input_price_pico, :cached_input_price_pico, :output_price_pico, :price_version_id,
-   :list_input_price_pico, :list_cached_input_price_pico, :list_output_price_pico,
-   :list_price_version_id, :opened_at, :charge_at, 'open')
-"""
+_OPEN = f"""
+INSERT INTO usage_record ({", ".join(Opened._fields)}, charge_at, state)
+VALUES ({", ".join(f":{name}" for name in Opened._fields)}, :charge_at, 'open')
+"""  # noqa: S608 - our own names
 
 _MOVE = """
 UPDATE usage_record SET
@@ -215,27 +242,11 @@ FROM usage_record WHERE id = :corrects
 
 _OPEN_AMONG = of_ids("SELECT id FROM usage_record WHERE state = 'open' AND id IN (:ids)")
 
-_ADD_LINE = """
-INSERT INTO usage_line
-  (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico,
-   list_price_pico, list_amount_pico)
-VALUES
-  (:record_id, :line_no, :sku_id, :token_class, :quantity, :price_pico, :amount_pico,
-   :list_price_pico, :list_amount_pico)
-"""
-
-_CLOSE = """
-UPDATE usage_record SET
-  state = 'settled', seq = :seq, outcome = :outcome, billable = :billable,
-  bill_reason = :bill_reason, ended_at = :ended_at, settled_at = :settled_at,
-  first_token_at = :first_token_at, input_tokens = :input_tokens,
-  cached_input_tokens = :cached_input_tokens, output_tokens = :output_tokens,
-  usage_source = :usage_source, status_code = :status_code, finish_reason = :finish_reason,
-  host_id = :host_id, attempts = :attempts, amount_pico = :amount_pico,
-  list_amount_pico = :list_amount_pico, claimed_input_tokens = :claimed_input_tokens,
-  claimed_output_tokens = :claimed_output_tokens
+_CLOSE = f"""
+UPDATE usage_record SET state = 'settled', seq = :seq, settled_at = :settled_at,
+  {", ".join(f"{name} = :{name}" for name in Closed._fields[:-1])}
 WHERE id = :id AND state = 'open'
-"""
+"""  # noqa: S608 - our own names
 
 _ROLL_UP = """
 INSERT INTO usage_rollup

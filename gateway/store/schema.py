@@ -2,7 +2,7 @@
 
 Ids are text. Times are microseconds UTC, money is in pico-units of the record's currency, budgets
 in nano-units. The triggers that count directory versions and keep closed records as they are live
-in the migrations.
+in the migrations, as does the view of the records' lines.
 """
 
 from __future__ import annotations

@@ -9,10 +9,12 @@ taken of two halves.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 Values = Mapping[str, object]
+Row = Sequence[object]  # values in the order in which a statement names them, each once
 
 # The pieces of a statement; group 1 is the name of a value.
 TOKEN = re.compile(
@@ -23,6 +25,12 @@ TOKEN = re.compile(
     r"|:([A-Za-z_][A-Za-z0-9_]*)"
     r"|[^':\"\-%]+|."
 )
+
+
+@lru_cache(256)
+def with_places(sql: str, place: str) -> str:
+    """The statement with a place for each of its values, as rows have them."""
+    return "".join(place if token[1] else token[0] for token in TOKEN.finditer(sql))
 
 
 class Cursor(Protocol):
@@ -52,8 +60,8 @@ class Connection(Protocol):
     def execute(self, sql: str, values: Values = ..., /) -> Cursor:
         """Run one statement."""
 
-    def executemany(self, sql: str, values: Iterable[Values], /) -> Cursor:
-        """Run it once for each of the values."""
+    def executemany(self, sql: str, rows: Iterable[Row], /) -> Cursor:
+        """Run it once for each of the rows."""
 
     def close(self) -> None:
         """Roll back what isn't committed, and let go."""

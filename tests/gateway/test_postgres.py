@@ -104,7 +104,8 @@ def _described(address: Postgres) -> set[tuple[object, ...]]:
         found = {
             *db.execute(
                 "SELECT table_name, column_name, data_type, is_nullable, column_default"
-                " FROM information_schema.columns WHERE table_schema = 'public'"
+                " FROM information_schema.columns NATURAL JOIN information_schema.tables"
+                " WHERE table_schema = 'public' AND table_type = 'BASE TABLE'"
             ).fetchall(),
             *db.execute(
                 "SELECT cast(conrelid AS regclass)::text, conname, pg_get_constraintdef(oid)"
@@ -117,7 +118,7 @@ def _described(address: Postgres) -> set[tuple[object, ...]]:
 
 def test_a_rehearsal_tells_what_would_run_and_changes_nothing(empty: Postgres) -> None:
     assert not is_current(empty)
-    assert [step.revision for step in needed(empty)] == ["0001", "0002", HEAD]
+    assert [step.revision for step in needed(empty)] == ["0001", "0002", "0003", HEAD]
     found = rehearse(empty)
     assert (found.current, found.head) == (None, HEAD)
     assert any("CREATE TABLE usage_record" in line for line in found.steps[1].sql)

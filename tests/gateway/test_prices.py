@@ -9,12 +9,12 @@ from hypothesis import given, settings, strategies as st
 
 from gateway.prices import (
     MAX_PRICE_PICO,
-    Line,
     TokenPrices,
     Usage,
+    amounts_of,
+    counts_of,
     format_pico,
     format_price,
-    lines,
     parse_price,
 )
 
@@ -86,27 +86,19 @@ def test_an_amount_has_no_idle_zeros(pico: int, text: str) -> None:
     assert format_pico(pico) == text
 
 
-def test_lines_are_disjoint_cached_input_is_not_counted_twice() -> None:
-    billed = lines("m", TokenPrices("USD", 10, 1, 100), Usage(7, 5, 3))
-    assert billed == (
-        Line("m/input-tokens", "input", 2, 10),
-        Line("m/cached_input-tokens", "cached_input", 5, 1),
-        Line("m/output-tokens", "output", 3, 100),
-    )
-
-
-def test_a_class_without_tokens_has_no_line() -> None:
-    assert lines("m", TokenPrices("USD", 10, 1, 100), Usage(5, 5, 0)) == (
-        Line("m/cached_input-tokens", "cached_input", 5, 1),
-    )
+def test_classes_are_disjoint_cached_input_is_not_counted_twice() -> None:
+    counts = counts_of(Usage(7, 5, 3))
+    assert counts == (2, 5, 3)
+    assert amounts_of(TokenPrices("USD", 10, 1, 100), counts) == (20, 5, 300)
+    assert amounts_of(TokenPrices("USD", 10, 1, 100), (0, -5, 3)) == (0, -5, 300)
 
 
 @settings(deadline=None)  # a busy machine is no fault
 @given(prices=prices, usage=usages())
-def test_the_lines_add_up_to_the_usage_and_to_its_price(prices: TokenPrices, usage: Usage) -> None:
-    billed = lines("m", prices, usage)
-    assert sum(line.quantity for line in billed) == usage.input_tokens + usage.output_tokens
-    assert sum(line.amount_pico for line in billed) == (
+def test_classes_add_up_to_the_usage_and_to_its_price(prices: TokenPrices, usage: Usage) -> None:
+    counts = counts_of(usage)
+    assert sum(counts) == usage.input_tokens + usage.output_tokens
+    assert sum(amounts_of(prices, counts)) == (
         (usage.input_tokens - usage.cached_input_tokens) * prices.input
         + usage.cached_input_tokens * prices.cached_input
         + usage.output_tokens * prices.output

@@ -229,7 +229,8 @@ def test_a_damaged_backup_changes_nothing(place: Place, file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["DROP TABLE usage_line", "CREATE TABLE evil (x)", "DROP TRIGGER {trigger}"]
+    "change",
+    ["DROP VIEW usage_line", "DROP TABLE seal", "CREATE TABLE evil (x)", "DROP TRIGGER {trigger}"],
 )
 def test_a_store_of_another_shape_is_refused(place: Place, tmp_path: Path, change: str) -> None:
     other = make(tmp_path / "other")

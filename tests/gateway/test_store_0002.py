@@ -29,7 +29,7 @@ VALUES (:id, 1, 'm/output-tokens', 'output', 3, 100, 300)
 SETTLE = """
 UPDATE usage_record SET state = 'settled', outcome = 'completed', billable = 1,
   bill_reason = 'full_answer', settled_at = :settled_at, usage_source = 'upstream_final',
-  input_tokens = 7, cached_input_tokens = 5, output_tokens = 3, amount_pico = 300
+  input_tokens = 0, cached_input_tokens = 0, output_tokens = 3, amount_pico = 300
 WHERE id = :id
 """
 ORPHAN = """
@@ -76,7 +76,9 @@ def test_rows_stay_and_get_the_new_columns_defaults(db: sqlite3.Connection) -> N
     assert db.execute("SELECT * FROM tenant").fetchall() == [("tn_1", "acme", 0, 5, "UTC", 1, None)]
     (key,) = db.execute("SELECT id, digest, scopes, models, project_id FROM api_key").fetchall()
     assert key == ("key_1", b"\1", "inference models:read usage:read", None, None)
-    found = db.execute("SELECT record_id, amount_pico, list_amount_pico FROM usage_line").fetchall()
+    found = db.execute(
+        "SELECT record_id, amount_pico, list_amount_pico FROM usage_line ORDER BY record_id"
+    ).fetchall()
     assert found == [("ur_1", 300, None), ("ur_2", 300, None), ("ur_3", 300, None)]
     assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     assert not db.execute("SELECT 1 FROM sqlite_master WHERE name LIKE '%_0001'").fetchall()
@@ -99,10 +101,10 @@ def test_what_was_billed_is_summed_by_hour(db: sqlite3.Connection) -> None:
         " cached_input_tokens, output_tokens, amount_pico FROM usage_rollup ORDER BY hour_at"
     ).fetchall()
     assert found == [
-        (0, "m", "key_1", "", 2, 14, 10, 6, 600),
-        (HOUR, "m", "key_1", "", 1, 7, 5, 3, 300),
+        (0, "m", "key_1", "", 2, 0, 0, 6, 600),
+        (HOUR, "m", "key_1", "", 1, 0, 0, 3, 300),
     ]
-    assert {one.what for one in differences(db)} <= {"record_tokens"}, "the test's lines are few"
+    assert list(differences(db)) == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,6 @@ def test_what_was_billed_is_summed_by_hour(db: sqlite3.Connection) -> None:
         "UPDATE usage_record SET finish_reason = 'x' WHERE id = 'ur_1'",
         "UPDATE usage_record SET seq = 9 WHERE id = 'ur_4'",
         "DELETE FROM usage_record WHERE id = 'ur_5'",
-        "UPDATE usage_line SET quantity = 1",
     ],
 )
 def test_what_was_closed_stays_closed(db: sqlite3.Connection, change: str) -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from gateway.identity.projects import create_project
-from gateway.prices import Line, Terms, TokenPrices
-from gateway.record import OpenRecord, opened_values
+from gateway.prices import Terms, TokenPrices
+from gateway.record import OpenRecord, opened_of
 from gateway.store import backup
 from gateway.store.backup import Lost, StoreBroken
 from gateway.store.connection import open_for_reading, open_for_writing, transaction
 from gateway.store.errors import StoreUnavailable
 from gateway.store.migrate import migrate
-from gateway.store.records import Closing, close as close_record, insert_open
+from gateway.store.records import Closed, Closing, close as close_record, insert_open
 from tests.gateway.accounts import add_key, add_tenant
 from tests.gateway.records import OPENING
 
@@ -38,36 +38,35 @@ def path(tmp_path: Path) -> Path:
 
 def enter(path: Path, record_id: str, boot_id: str = "boot_1") -> None:
     opening = replace(OPENING, request_id=f"req_{record_id}", terms=Terms.of(PRICES))
-    values = opened_values(OpenRecord(record_id, opening, 5, 5), boot_id)
+    opened = opened_of(OpenRecord(record_id, opening, 5, 5), boot_id)
     with closing(open_for_writing(path)) as db, transaction(db):
-        insert_open(db, [values | {"charge_at": 5}])
+        insert_open(db, [(opened, 5)])
 
 
 def close(path: Path, record_id: str, amount_pico: int = 0) -> None:
     """Settle a record at a price of one pico a token."""
-    billed = [Line("m/input-tokens", "input", amount_pico, 1)] if amount_pico else []
-    values = {
-        "id": record_id,
-        "outcome": "completed",
-        "billable": int(bool(amount_pico)),
-        "bill_reason": "delivered",
-        "ended_at": 6,
-        "first_token_at": 6,
-        "input_tokens": amount_pico,
-        "cached_input_tokens": 0,
-        "output_tokens": 0,
-        "usage_source": "upstream_final",
-        "status_code": 200,
-        "finish_reason": "stop",
-        "host_id": "h",
-        "amount_pico": amount_pico,
-        "list_amount_pico": None,
-        "claimed_input_tokens": None,
-        "claimed_output_tokens": None,
-        "attempts": 1,
-    }
+    closed = Closed(
+        id=record_id,
+        outcome="completed",
+        billable=bool(amount_pico),
+        bill_reason="delivered",
+        ended_at=6,
+        first_token_at=6,
+        input_tokens=amount_pico,
+        cached_input_tokens=0,
+        output_tokens=0,
+        usage_source="upstream_final",
+        status_code=200,
+        finish_reason="stop",
+        host_id="h",
+        amount_pico=amount_pico,
+        list_amount_pico=None,
+        claimed_input_tokens=None,
+        claimed_output_tokens=None,
+        attempts=1,
+    )
     with closing(open_for_writing(path)) as db, transaction(db):
-        assert close_record(db, [Closing(values, billed)], 6) == [True]
+        assert close_record(db, [Closing(closed)], 6) == [True]
 
 
 def states(path: Path) -> dict[str, str]:

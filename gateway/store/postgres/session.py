@@ -19,8 +19,8 @@ from psycopg.types.numeric import Int8BinaryDumper, NumericBinaryLoader, Numeric
 from gateway.store.address import Postgres
 from gateway.store.errors import StoreUnavailable
 from gateway.store.postgres.faults import as_ours
-from gateway.store.postgres.statements import for_psycopg
-from gateway.store.sql import Cursor, Values
+from gateway.store.postgres.statements import for_psycopg, in_places
+from gateway.store.sql import Cursor, Row, Values
 
 WRITING = 0x62_75_6C_6B  # the advisory lock: any number that is ours
 STANDING_STILL_S = 10
@@ -73,10 +73,10 @@ class PostgresSession:
         plain = {name: _plain(value) for name, value in values.items()} if values else {}
         return self._told(lambda: self._plain.cursor(binary=True).execute(text, plain))
 
-    def executemany(self, sql: str, values: Iterable[Values], /) -> Cursor:
-        """Run it for each of the values, in one exchange with the server."""
-        text, cursor = for_psycopg(sql), self._plain.cursor(binary=True)
-        many = [{name: _plain(value) for name, value in each.items()} for each in values]
+    def executemany(self, sql: str, rows: Iterable[Row], /) -> Cursor:
+        """Run it for each of the rows, in one exchange with the server."""
+        text, cursor = in_places(sql), self._plain.cursor(binary=True)
+        many = [[_plain(value) for value in row] for row in rows]
         self._told(lambda: cursor.executemany(text, many))
         return cursor
 

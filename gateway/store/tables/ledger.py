@@ -1,6 +1,6 @@
-"""What was used and what it costs: records and their lines, closed for good by triggers.
+"""What was used and what it costs: records, closed for good by triggers.
 
-A correction is a record too: entered open, given its lines and closed, in one transaction.
+A correction is a record too: entered open and closed in one transaction.
 """
 
 from __future__ import annotations
@@ -89,28 +89,7 @@ usage_record = Table(
     sqlite_strict=True,
 )
 
-usage_line = Table(
-    "usage_line",
-    metadata,
-    Column("record_id", Text, ForeignKey("usage_record.id"), primary_key=True),
-    Column("line_no", Integer, primary_key=True, autoincrement=False),
-    Column("sku_id", Text, nullable=False),
-    Column("token_class", Text, nullable=False),  # disjoint: input is what wasn't cached
-    Column("quantity", Big, nullable=False),  # negative only in a correction
-    Column("price_pico", Big, nullable=False),
-    Column("amount_pico", Big, nullable=False),
-    Column("list_price_pico", Big),
-    Column("list_amount_pico", Big),
-    CheckConstraint("token_class IN ('input', 'cached_input', 'output')", name="token_class"),
-    CheckConstraint("quantity <> 0 AND amount_pico = quantity * price_pico", name="amount"),
-    CheckConstraint(
-        "(list_price_pico IS NULL) = (list_amount_pico IS NULL)"
-        " AND (list_price_pico IS NULL OR list_amount_pico = quantity * list_price_pico)",
-        name="list_amount",
-    ),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
-)
+# What it is billed by class of tokens, `usage_line`, is a view of it: see migration 0004.
 
 # Sums by hour, of settled billable records and of corrections; written with each of them.
 usage_rollup = Table(

@@ -18,7 +18,7 @@ from gateway.budgets.bounds import (
 )
 from gateway.catalog.catalog import Deployment
 from gateway.catalog.facts import ModelFacts
-from gateway.prices import TokenPrices, Usage, lines
+from gateway.prices import TokenPrices, Usage, amounts_of, counts_of
 from gateway.schema import Ask, Turn
 
 PRICES = TokenPrices("USD", input=100_000, cached_input=20_000, output=300_000)
@@ -74,7 +74,7 @@ def test_no_bill_is_over_its_bound(
 ) -> None:
     usage = Usage(used[0], min(cached, used[0]), used[1])
     bound = Bound(used[0] + more[0], used[1] + more[1], is_default=True)
-    billed = sum(line.amount_pico for line in lines("m", prices, usage))
+    billed = sum(amounts_of(prices, counts_of(usage)))
     assert nano_of(billed) <= nano_of(most_pico(prices, bound))
 
 

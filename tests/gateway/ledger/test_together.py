@@ -20,11 +20,10 @@ from gateway.entering import Charged, Ended, Entered, Result, Step, write
 from gateway.ledger import Ledger
 from gateway.money.periods import GRACE_US, close as close_month
 from gateway.prices import Terms, Usage
-from gateway.record import OpenRecord, Settlement, bill, closed_values, opened_values, rollup_of
+from gateway.record import OpenRecord, Settlement, closing_of, opened_of
 from gateway.store.address import Database
 from gateway.store.connection import begin, open_for_reading, open_for_writing, transaction
 from gateway.store.errors import UniqueViolated
-from gateway.store.records import Closing
 from gateway.store.sql import Connection
 from gateway.store.writer import Writer
 from tests.gateway.accounts import add_key, add_tenant
@@ -41,21 +40,11 @@ TABLES = (
 
 
 def entering(record: OpenRecord) -> Entered:
-    return Entered(record, opened_values(record, "boot_1"))
+    return Entered(record, opened_of(record, "boot_1"))
 
 
 def ending(record: OpenRecord, settlement: Settlement) -> Ended:
-    billed = bill(record.opening, settlement)
-    values = closed_values(settlement) | {
-        "id": record.id,
-        "billable": billed.billable,
-        "bill_reason": billed.reason,
-        "amount_pico": billed.amount_pico,
-        "list_amount_pico": billed.list_amount_pico,
-        "ended_at": NOW,
-    }
-    rollup = rollup_of(record) if billed.billable else None
-    return Ended(record, billed.amount_pico, Closing(values, billed.lines, rollup))
+    return Ended(record, closing_of(record, settlement, NOW))
 
 
 def contents(db: Connection) -> dict[str, list[Any]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from gateway.ledger import Ledger
+from gateway.prices import TOKEN_CLASSES, Usage, counts_of
 from gateway.store.address import Database, Postgres
-from gateway.store.connection import open_for_writing, transaction
+from gateway.store.connection import open_for_reading, open_for_writing, transaction
 from gateway.store.errors import IntegrityError
 from gateway.store.writer import Writer
 from tests.gateway.records import COMPLETED, OPENING, FakeClock
@@ -28,20 +30,8 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *CHANGES,
-        "UPDATE usage_line SET line_no = line_no + 7",
-        "DELETE FROM usage_line",
-        "TRUNCATE usage_line",
-        "REPLACE INTO usage_line SELECT * FROM usage_line",
-        "INSERT INTO usage_line (record_id, line_no, sku_id, token_class, quantity, price_pico,"
-        " amount_pico) SELECT record_id, 9, sku_id, token_class, quantity, price_pico,"
-        " amount_pico FROM usage_line LIMIT 1",
-    ],
-)
-async def test_a_settled_record_and_its_lines_do_not_change(
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_settled_record_does_not_change(
     ledger: Ledger, path: Database, change: str
 ) -> None:
     await ledger.settle(await ledger.open(OPENING), COMPLETED)
@@ -70,16 +60,48 @@ def assert_refused(path: Database, change: str) -> None:
         db.execute(change)
 
 
-async def test_an_amount_that_is_not_the_sum_of_its_lines_is_refused(
-    ledger: Ledger, path: Database
+CLOSE = (
+    "UPDATE usage_record SET state = 'settled', outcome = 'completed', billable = 1,"
+    " settled_at = 1, usage_source = 'upstream_final', seq = 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        ("amount_pico = 5", "the sum of its lines"),  # of tokens that nobody knows
+        ("input_tokens = 7, cached_input_tokens = 5, output_tokens = 3, amount_pico = 326",
+         "the sum of its lines"),  # one too much
+        ("input_tokens = 5, cached_input_tokens = 7, output_tokens = 3, amount_pico = 287",
+         "gives back"),
+        ("input_tokens = 70, cached_input_tokens = 0, output_tokens = -1, amount_pico = 600",
+         "gives back"),
+    ],
+)  # fmt: skip
+async def test_an_amount_that_is_not_that_of_its_tokens_is_refused(
+    ledger: Ledger, path: Database, end: str, why: str
 ) -> None:
     await ledger.open(OPENING)
     with (
         closing(open_for_writing(path)) as db,
-        pytest.raises(IntegrityError, match="the sum of its lines"),
+        pytest.raises(IntegrityError, match=why),
         transaction(db),
     ):
-        db.execute(
-            "UPDATE usage_record SET state = 'settled', outcome = 'completed', billable = 1,"
-            " settled_at = 1, usage_source = 'none', seq = 1, amount_pico = 5"
-        )
+        db.execute(f"{CLOSE}, {end}")
+
+
+@pytest.mark.parametrize("usage", [Usage(7, 5, 3), Usage(7, 0, 0), Usage(5, 5, 2), Usage(0, 0, 1)])
+async def test_lines_are_told_of_the_classes_that_a_record_has_tokens_of(
+    ledger: Ledger, path: Database, usage: Usage
+) -> None:
+    record = await ledger.open(OPENING)
+    await ledger.settle(record, replace(COMPLETED, usage=usage))
+    classes = zip(TOKEN_CLASSES, counts_of(usage), (10, 1, 100), strict=True)
+    found = [one for one in classes if one[1]]
+    with closing(open_for_reading(path)) as db:
+        told = db.execute("SELECT * FROM usage_line ORDER BY line_no").fetchall()
+    assert told == [
+        (record.id, no, f"m/{name}-tokens", name, quantity, price, quantity * price, price,
+         quantity * price)
+        for no, (name, quantity, price) in enumerate(found, start=1)
+    ]  # fmt: skip

@@ -33,8 +33,8 @@ TERMS = [
     Terms(Priced(replace(LISTED, currency="EUR")), Priced(LISTED)),
 ]
 EMPTY = (
-    "DELETE FROM seal", "DELETE FROM usage_rollup", "DELETE FROM usage_line",
-    "DELETE FROM usage_record", "UPDATE ledger_counter SET seq = 0",
+    "DELETE FROM seal", "DELETE FROM usage_rollup", "DELETE FROM usage_record",
+    "UPDATE ledger_counter SET seq = 0",
 )  # fmt: skip
 
 usages = st.none() | st.builds(

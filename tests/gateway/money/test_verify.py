@@ -118,7 +118,6 @@ async def test_more_than_a_batch_and_an_older_store(ledger: Ledger, path: Databa
     assert write(path, lambda db: sealer.seal(db, 3)) == 3
     assert write(path, lambda db: sealer.seal(db, 3)) == 2
     tamper(path, "DELETE FROM seal", "UPDATE ledger_counter SET seq = 4",
-           "DELETE FROM usage_line WHERE record_id = (SELECT id FROM usage_record WHERE seq = 5)",
            "DELETE FROM usage_record WHERE seq = 5")  # fmt: skip
     assert write(path, sealer.seal) == 4, "a restore has brought back what was not sealed"
     assert findings(path) == []
@@ -136,22 +135,12 @@ async def test_more_than_a_batch_and_an_older_store(ledger: Ledger, path: Databa
         (["UPDATE usage_record SET finish_reason = 'x' WHERE seq = 4"], [("changed", 4)]),
         (["UPDATE usage_record SET config_hash = 'x' WHERE seq = 4"], [("changed", 4)]),
         (
-            ["UPDATE usage_line SET sku_id = 'x' WHERE line_no = 2"],
+            ["UPDATE usage_record SET list_output_price_pico = 7"],
             [*(("changed", n) for n in range(1, 7)), ("changed", 1)],
         ),
+        (["UPDATE usage_record SET cached_input_tokens = 0 WHERE seq = 3"], [("changed", 3)]),
         (
-            [
-                "DELETE FROM usage_line WHERE record_id ="
-                " (SELECT id FROM usage_record WHERE seq = 3)"
-            ],
-            [("changed", 3)],
-        ),
-        (
-            [
-                "DELETE FROM usage_line WHERE record_id ="
-                " (SELECT id FROM usage_record WHERE seq = 3)",
-                "DELETE FROM usage_record WHERE seq = 3",
-            ],
+            ["DELETE FROM usage_record WHERE seq = 3"],
             [("deleted", 3), ("deleted", 0)],
         ),
         (
@@ -225,7 +214,6 @@ async def test_the_last_records_cut_off_show_beside_a_kept_checkpoint(
         path,
         "DELETE FROM checkpoint",
         "DELETE FROM seal WHERE record_id IN (SELECT id FROM usage_record WHERE seq = 7)",
-        "DELETE FROM usage_line WHERE record_id IN (SELECT id FROM usage_record WHERE seq = 7)",
         "DELETE FROM usage_record WHERE seq = 7",
         "UPDATE ledger_counter SET seq = 6",
     )

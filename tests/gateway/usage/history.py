@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.prices import TokenPrices, Usage
+from gateway.prices import TOKEN_CLASSES, Counts, TokenPrices, Usage
 from gateway.store.records import next_seq
 from gateway.usage.calendar import us
 from gateway.usage.names import Names
@@ -30,7 +30,6 @@ NEW_LIST = TokenPrices("USD", input=90_000, cached_input=22_500, output=350_001)
 CONTRACT = TokenPrices("USD", input=70_000, cached_input=35_000, output=280_000)
 EURO = TokenPrices("EUR", input=80_000, cached_input=0, output=300_000)
 
-Counts = tuple[int, int, int]
 MICROSECONDS = 30 * 24 * 3_600_000_000
 
 
@@ -129,30 +128,11 @@ class History:
     def _enter(self, opened: Mapping[str, object], counts: Counts, state: str) -> None:
         self.db.execute(_OPEN, opened)
         amount, at_list = 0, 0
-        for line_no, (token_class, quantity) in enumerate(
-            zip(("input", "cached_input", "output"), counts, strict=True), start=1
-        ):
-            if not quantity:
-                continue
+        for token_class, quantity in zip(TOKEN_CLASSES, counts, strict=True):
             price = int(str(opened[f"{token_class}_price_pico"]))
             listed = opened[f"list_{token_class}_price_pico"]
-            list_price = None if listed is None else int(str(listed))
             amount += price * quantity
-            at_list += (price if list_price is None else list_price) * quantity
-            self.db.execute(
-                _LINE,
-                {
-                    "record_id": opened["id"],
-                    "line_no": line_no,
-                    "sku_id": f"{opened['model_id']}/{token_class}-tokens",
-                    "token_class": token_class,
-                    "quantity": quantity,
-                    "price_pico": price,
-                    "amount_pico": price * quantity,
-                    "list_price_pico": list_price,
-                    "list_amount_pico": None if list_price is None else list_price * quantity,
-                },
-            )
+            at_list += (price if listed is None else int(str(listed))) * quantity
         has_list = opened["list_input_price_pico"] is not None
         closing = {
             "id": opened["id"],
@@ -237,14 +217,6 @@ VALUES
    'chat', :model_id, 'rev', 0, 'boot', :currency, :input_price_pico, :cached_input_price_pico,
    :output_price_pico, :price_version_id, :list_input_price_pico, :list_cached_input_price_pico,
    :list_output_price_pico, :list_price_version_id, :charge_at, :charge_at, 'open')
-"""
-_LINE = """
-INSERT INTO usage_line
-  (record_id, line_no, sku_id, token_class, quantity, price_pico, amount_pico, list_price_pico,
-   list_amount_pico)
-VALUES
-  (:record_id, :line_no, :sku_id, :token_class, :quantity, :price_pico, :amount_pico,
-   :list_price_pico, :list_amount_pico)
 """
 _CLOSE = """
 UPDATE usage_record SET
