@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engines.api import EngineError
@@ -42,7 +42,7 @@ from engines.build.publish import folder_beside, lock, publish, sha256
 from engines.build.quality import Quality, quality
 from engines.build.record import key_of, record
 from engines.build.shape import Shape, UnsuitableModel, shape_of
-from engines.build.stored import built_from, plain_tensors, tensors_of
+from engines.build.stored import built_from, layer_of, plain_tensors, tensors_of
 from engines.build.tensorfile import BadTensorFile, join
 from engines.build.weights import Weights
 
@@ -108,14 +108,24 @@ class Builder:
         self._tell("reading", 0, 1)
         text = calibration(self._text, self._source)
         if self._options.quantizer == "modelopt":
-            self._tell("running ModelOpt", 0, 1)
-            windows = [text.windows[i] for i in text.fitted]
-            modelopt.export(self._source, folder / WEIGHTS_FILE, self._options, windows)
-            ranges = modelopt.ranges(folder, self._shape, self._options)
-            self._refuse_overflow(ranges)
-            self._write(folder, text, ranges, None)
+            self._theirs(folder, text)
         else:
             self._ours(folder, text)
+
+    def _theirs(self, folder: Path, text: Calibration) -> None:
+        self._tell("running ModelOpt", 0, 1)
+        windows = [text.windows[i] for i in text.fitted]
+        modelopt.export(self._source, folder / WEIGHTS_FILE, self._options, windows)
+        with Weights(self._source, self._shape) as weights:  # measured as ours are
+            streams = self._streams(weights, text)
+            with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
+                ranges = [
+                    self._layer(weights, streams, i, layer_of(file, i))
+                    for i in range(self._shape.num_layers)
+                ]
+            self._refuse_overflow(ranges)
+            found = self._quality(weights, streams, text)
+        self._write(folder, text, ranges, found)
 
     def _ours(self, folder: Path, text: Calibration) -> None:
         with Weights(self._source, self._shape) as weights:
@@ -123,7 +133,7 @@ class Builder:
                 self._tell(f"going on, {kept} of {self._shape.num_layers} layers are kept", 0, 1)
             self._put_ends(weights)
             streams = self._streams(weights, text)
-            ranges = [self._layer(weights, streams, i) for i in range(self._shape.num_layers)]
+            ranges = [self._made(weights, streams, i) for i in range(self._shape.num_layers)]
             self._refuse_overflow(ranges)
             self._put_kv_scales(ranges)
             self._tell("measuring", 0, 1)
@@ -149,16 +159,26 @@ class Builder:
         rope = Rope.of(self._shape, len(text.windows[0]))
         return Streams.of(embedded, rope, text.held_out)
 
-    def _layer(self, weights: Weights, streams: Streams, index: int) -> KvRange:
+    def _made(self, weights: Weights, streams: Streams, index: int) -> KvRange:
+        """A layer of ours: one that an earlier run has finished, or made now and kept."""
+        part, kept = f"layer-{index:04}", {}
+        if self._options.weights == "int4-awq":
+            kept = self._parts.get(part) or {}
+        elif not self._parts.path(part):
+            plain = plain_tensors(f"model.layers.{index}.", weights.layer(index))
+            self._parts.put(part, plain)
+        return self._layer(weights, streams, index, kept)
+
+    def _layer(
+        self, weights: Weights, streams: Streams, index: int, stored: dict[str, Tensor]
+    ) -> KvRange:
+        """The streams move on through a layer as it is stored; {}: it is made, and kept."""
         self._tell("layers", index, self._shape.num_layers)
         source, prefix = weights.layer(index), f"model.layers.{index}."
         if self._options.weights == "bf16":
-            if not self._parts.path(f"layer-{index:04}"):
-                self._parts.put(f"layer-{index:04}", plain_tensors(prefix, source))
             found = observe(self._shape, source, streams)
             self._refuse_infinite(index, streams.exact)
             return found
-        stored = self._parts.get(f"layer-{index:04}")
         known = built_from(prefix, stored, source, self._options.group) if stored else None
         work = Work(self._shape, source, streams, self._options.group, known=known)
         try:

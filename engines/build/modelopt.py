@@ -15,10 +15,8 @@ from typing import Any
 
 import torch
 
-from engines.build.kv_range import LARGEST, KvRange
 from engines.build.plan import Options
-from engines.build.shape import Shape
-from engines.build.tensorfile import entries_of, join
+from engines.build.tensorfile import join
 
 
 def export(source: Path, target: Path, options: Options, windows: list[list[int]]) -> None:
@@ -34,19 +32,6 @@ def export(source: Path, target: Path, options: Options, windows: list[list[int]
         model = mtq.quantize(model, _config(mtq, options), _reading(windows))
         export_hf_checkpoint(model, dtype=torch.bfloat16, export_dir=scratch)
         join(sorted(Path(scratch).glob("*.safetensors")), target)
-
-
-def ranges(folder: Path, shape: Shape, options: Options) -> list[KvRange]:
-    """What its KV scales tell of K and V; how many numbers are small, it doesn't say."""
-    found = [KvRange() for _ in range(shape.num_layers)]
-    if options.kv != "fp8":
-        return found
-    entries = entries_of(folder)
-    for index, one in enumerate(found):
-        prefix = f"model.layers.{index}.self_attn."
-        one.k.amax = LARGEST * float(entries[f"{prefix}k_proj.k_scale"].read().item())
-        one.v.amax = LARGEST * float(entries[f"{prefix}v_proj.v_scale"].read().item())
-    return found
 
 
 def _config(mtq: Any, options: Options) -> dict[str, Any]:

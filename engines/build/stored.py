@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from safetensors import safe_open
 from torch import Tensor
 
 from engines.build.layers import Built
@@ -44,3 +45,11 @@ def built_from(prefix: str, tensors: dict[str, Tensor], source: Layer, group: in
         },
         biases=source.biases,
     )
+
+
+def layer_of(file: safe_open, index: int) -> dict[str, Tensor]:
+    """The tensors of one layer of a checkpoint."""
+    prefix = f"model.layers.{index}."
+    names: list[str] = file.keys()  # type: ignore[no-untyped-call]
+    mine = [name for name in names if name.startswith(prefix)]
+    return {name: file.get_tensor(name) for name in mine}  # type: ignore[no-untyped-call]

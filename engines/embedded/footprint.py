@@ -31,7 +31,7 @@ def memory_bytes(path: str, options: Mapping[str, Any]) -> int:
     with suppress(UnsupportedError):  # nothing computes it here: its host won't start either
         engine = settled(engine, quantization)
     files = Path(path).glob("*.safetensors") if path else ()
-    weights = sum(file.stat().st_size for file in files)
+    weights = sum(file.stat().st_size for file in files if file.is_file())
     if engine.backend == "native":
         times = PACKED_TIMES
     else:

@@ -62,4 +62,24 @@ if PYTHON:
         found = Checkpoint(out).matrix("model.layers.1.self_attn.o_proj", 64, 64)
         assert isinstance(found, Int4)
         assert found.factors is not None
-        assert json.loads((out / "build.json").read_text())["kv"]["unit_scale"]["fits"]
+        told = json.loads((out / "build.json").read_text())
+        assert told["kv"]["unit_scale"]["fits"]
+
+    @pytest.mark.parametrize("kv", ["fp8", "bf16"])
+    @pytest.mark.parametrize("weights", ["int4-awq", "bf16"])
+    def test_what_modelopt_built_is_measured_as_ours_is(
+        weights: str, kv: str, tmp_path: Path
+    ) -> None:
+        """Its own export tells of K and V with FP8 alone, and of what rounding costs never."""
+        source, out = model("qwen2", tmp_path / "source"), tmp_path / "out"
+        calibration = text(tmp_path, tokens=6000)
+        command = [PYTHON, "-m", "engines.build.make", str(source), "--out", str(out)]
+        command += ["--quantizer", "modelopt", "--calibration", str(calibration)]
+        subprocess.run([*command, "--weights", weights, "--kv", kv], check=True)
+        told = json.loads((out / "build.json").read_text())
+        ours = built(source, tmp_path / "ours", calibration, weights=weights, kv=kv)
+        assert told["quality"].keys() == ours["quality"].keys()
+        for one, other in zip(told["kv"]["layers"], ours["kv"]["layers"], strict=True):
+            for part in "kv":
+                assert one[part]["amax"] == pytest.approx(other[part]["amax"], rel=0.2)
+                assert 0 <= one[part]["below_smallest_normal"] < 0.5

@@ -108,3 +108,14 @@ def test_weights_that_compute_no_numbers_are_named(
     save_file(tensors, broken / "model.safetensors")
     with pytest.raises(EngineError, match=r"^bf16 broken weights, bf16 KV: .* isn't finite"):
         evaluate(job | {"folders": [str(tiny_dir), str(broken)]}, lambda *_: None)
+
+
+def test_a_file_of_weights_that_is_a_link_to_nothing_is_named(
+    job: dict[str, Any], tiny_dir: Path, tmp_path: Path
+) -> None:
+    """As a cache that was cleared leaves them."""
+    cleared = Path(shutil.copytree(tiny_dir, tmp_path / "cleared"))
+    (cleared / "model.safetensors").unlink()
+    (cleared / "model.safetensors").symlink_to(tmp_path / "blob")
+    with pytest.raises(EngineError, match=r"cleared/model\.safetensors is no regular file"):
+        evaluate(job | {"folders": [str(cleared)]}, lambda *_: None)
