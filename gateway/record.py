@@ -115,19 +115,22 @@ def hour_of(record: OpenRecord) -> Hour:
 
 
 def closing_of(record: OpenRecord, settlement: Settlement, ended_at: int) -> Closing:
-    """How a record is closed, and what it is billed."""
+    """How a record is closed, and what it is billed.
+
+    Its values are plain ones, each of which SQLite's module would first have to adapt otherwise.
+    """
     billable, reason, list_amount, amount = bill(record.opening, settlement)
     usage, claimed = settlement.usage, settlement.claimed
     closed = Closed(
-        settlement.outcome,
-        billable,
-        reason,
+        str(settlement.outcome),
+        int(billable),
+        str(reason),
         ended_at,
         settlement.first_token_at,
         usage.input_tokens if usage else None,
         usage.cached_input_tokens if usage else None,
         usage.output_tokens if usage else None,
-        settlement.usage_source if usage else UsageSource.NONE,
+        str(settlement.usage_source if usage else UsageSource.NONE),
         settlement.status_code,
         settlement.finish_reason,
         settlement.host_id,
@@ -156,7 +159,7 @@ def opened_of(record: OpenRecord, boot_id: str) -> Opened:
         opening.operation,
         opening.model_id,
         opening.model_revision,
-        opening.streamed,
+        int(opening.streamed),
         boot_id,
         opening.config_hash,
         prices.currency,

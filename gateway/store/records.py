@@ -35,7 +35,7 @@ class Opened(NamedTuple):
     operation: str
     model_id: str
     model_revision: str
-    streamed: bool
+    streamed: int
     boot_id: str
     config_hash: str | None
     currency: str
@@ -69,7 +69,7 @@ class Closed(NamedTuple):
     """The columns that say how a record ended, but for when, and as which one, it was closed."""
 
     outcome: str
-    billable: bool
+    billable: int
     bill_reason: str | None
     ended_at: int
     first_token_at: int | None
