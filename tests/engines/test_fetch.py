@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from engines.build import fetch as fetching, sources
 from engines.build.fetch import FetchError, fetch, main
@@ -157,6 +159,46 @@ def test_without_network_the_command_says_so_in_one_sentence(
     assert "toy==1" in last
     assert "no network?" in last
     assert last.endswith("No route to host")
+
+
+def test_pip_s_reason_is_told_where_it_gives_a_traceback(
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For a full disk, say: its last line is what went wrong."""
+    said = "ERROR: Exception:\nTraceback (most recent call last):\n  write(chunk)\n"
+    said += "OSError: [Errno 28] No space left on device\n"
+    failed = subprocess.CompletedProcess([], 2, "", said)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    assert main(["toy", "--dest", str(tmp_path / "toy")]) == 1
+    assert capsys.readouterr().err.endswith("OSError: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("No space left on device")],
+    ids=["ours", "the library's"],
+)
+def test_a_full_disk_is_told_in_one_sentence(
+    error: Exception,
+    shelf: Shelf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And nothing is left on it."""
+
+    def convert(gguf: Path, folder: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(fetching, "convert", convert)
+    place = tmp_path / "models" / "toy"
+    assert main(["toy", "--dest", str(place)]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"error: cannot write {place}: No space left on device"
+    assert leftovers(place.parent) == []
 
 
 def test_an_unknown_source_names_the_known_ones(tmp_path: Path) -> None:
