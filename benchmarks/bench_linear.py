@@ -3,7 +3,9 @@
 The shapes are the packaged model's: attention's output, gate or up, down, the head. One thread, and
 weights that rotate over more bytes than the CPU's caches hold. `torch`: bfloat16 weights with a
 linear, int4 ones with `_weight_int4pack_mm_for_cpu`, and for W8A8 `_weight_int8pack_mm`, all with x
-in bfloat16. `read`: of as many bytes as the packed weights have, one behind the other, by numpy.
+in bfloat16. `next`: our kernels for the instruction set after this CPU's best (AVX-512 behind AMX,
+AVX2 behind AVX-512). `read`: of as many bytes as the packed weights have, one behind the other, by
+numpy.
 A native call takes several copies of a matrix at once, as a step takes one after the other without
 Python between them; its time includes the rounding of x. `Gop/s`: 2 n k a row.
 The arms of a cell take turns; figures are medians, and ratios medians of ratios within a turn.
@@ -40,6 +42,7 @@ TURNS = 9
 OF_READ = {"w16a16": 0.75, "w4a16": 0.5, "w4a8": 0.75, "w8a8": 0.75, "w6a8": 0.75}
 FASTER = {"w16a16": 0.9, "w4a16": 1.5, "w4a8": 2.5, "w8a8": 2.5, "w6a8": 2.5}
 W4A8_GOPS = 300
+ISAS = [*module.isas(), "scalar"] if IS_BUILT else []  # best first, and one after it
 Bytes = NDArray[np.uint8]
 Arm = Callable[[], object]
 
@@ -89,7 +92,8 @@ def measured(kind: str, shape: tuple[int, int]) -> Iterator[Cell]:
         x = torch.randn(rows, shape[1], generator=torch.Generator().manual_seed(rows))
         count = weights.products_of_turn(rows)
         arms = {
-            "native": weights.native_arm(x, count),
+            "native": weights.native_arm(x, count, ISAS[0]),
+            "next": weights.native_arm(x, count, ISAS[1]),
             "torch": weights.torch_arm(x, count),
             "read": weights.read_arm(count),
         }
@@ -134,7 +138,7 @@ class Weights:
         enough = int(TURN_OPS / (2 * self.n * self.k * rows)) + 1
         return self.copies if rows == 1 else min(enough, self.copies)
 
-    def native_arm(self, x: Tensor, count: int) -> Arm:
+    def native_arm(self, x: Tensor, count: int, isa: str) -> Arm:
         at_once = min(max(MOST_OUTPUTS // (len(x) * self.n), 1), count)
         starts = self._rotate(at_once)
 
@@ -143,7 +147,7 @@ class Weights:
                 copies = min(at_once, count - done)
                 module.linear(
                     self.kind, self._bytes(next(starts), copies), copies * self.n, self.k, GROUP,
-                    x.numpy(), blocks=ITEM_BLOCKS,
+                    x.numpy(), isa=isa, blocks=ITEM_BLOCKS,
                 )  # fmt: skip
 
         return multiply
@@ -219,14 +223,16 @@ PREPARED: dict[str, Callable[[Tensor], tuple[Bytes, Product]]] = {
 
 
 def tell(cells: list[Cell], foreign: float) -> None:
-    head = ["product", "native us", "torch us", "torch / native", "Gop/s", "GB/s", "of read"]
-    print(f"{module.isas()[0]}, one thread; {foreign_note(foreign)}")
+    after = f"{ISAS[1]} / native"
+    head = ["product", "native us", after, "torch us", "torch / native", "Gop/s", "GB/s", "of read"]
+    print(f"{ISAS[0]}, one thread; {foreign_note(foreign)}")
     print(table(head, [[cell.name, *figures(cell)] for cell in cells]))
     emit("linear", targets(cells), raw(cells, foreign))
 
 
 def figures(cell: Cell) -> list[object]:
-    times = [cell.us("native"), cell.us("torch"), cell.ratio("torch", "native"), cell.gops()]
+    beside = [cell.us("native"), cell.ratio("next", "native"), cell.us("torch")]
+    times = [*beside, cell.ratio("torch", "native"), cell.gops()]
     if cell.rows > 1:  # computing is what takes the time
         return [*times, "-", "-"]
     speed = cell.read_bytes / median(cell.seconds["native"]) / 1e9
@@ -254,7 +260,7 @@ def targets(cells: list[Cell]) -> dict[str, dict[str, Any]]:
 def raw(cells: list[Cell], foreign: float) -> dict[str, Any]:
     return {
         "foreign_cpu": foreign,
-        "isa": module.isas()[0],
+        "isas": ISAS[:2],
         "us": {cell.name: {arm: cell.us(arm) for arm in cell.seconds} for cell in cells},
     }
 

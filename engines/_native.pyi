@@ -11,7 +11,7 @@ Ints = NDArray[np.int64]
 Tags = NDArray[np.uint64]
 
 def isas() -> list[str]:
-    """The instruction sets that this CPU has kernels for, best first: avx512, avx2, scalar."""
+    """The instruction sets that this CPU has kernels for, best first: amx, avx512, avx2, scalar."""
 
 def pack_bf16(weight: NDArray[np.uint16]) -> NDArray[np.uint8]:
     """Weights [n, k], bfloat16 by its bits, as `linear` reads them."""

@@ -22,10 +22,11 @@ import pytest
 REPO = Path(__file__).resolve().parent.parent
 NEEDED = {"avx2": {"avx2", "fma", "f16c"}}
 NEEDED["avx512"] = {f"avx512{part}" for part in ("f", "bw", "vl", "dq", "_vnni", "_bf16")}
+NEEDED["amx"] = NEEDED["avx512"] | {"amx_tile", "amx_int8", "gfni"}
 SAYS_ISAS = (
     "import json; from engines.kernels.native import module; print(json.dumps(module.isas()))"
 )
-KERNELS = re.compile(r"_avx\w+\.cpp$")  # each named for its instruction set
+KERNELS = re.compile(r"_(avx\w+|amx)\.cpp$")  # each named for its instruction set
 WIDE = re.compile(r"%[yz]mm\d")
 
 pytestmark = pytest.mark.slow
@@ -106,7 +107,7 @@ def test_the_module_finds_what_this_cpu_has_when_it_runs(built: Built) -> None:
     """The system's own list of the CPU's features, against the module's."""
     line = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     here = set(line[1].split()) if line else set()
-    expected = [isa for isa in ("avx512", "avx2") if NEEDED[isa] <= here]
+    expected = [isa for isa in ("amx", "avx512", "avx2") if NEEDED[isa] <= here]
     assert json.loads(built.python(SAYS_ISAS)) == [*expected, "scalar"]
 
 

@@ -28,7 +28,7 @@ size_t attention_scratch(const KvPool& pool, int num_heads) {
 
 const AttentionKernels& attention_kernels(Isa isa, bool use_vbmi) {
 #ifdef BULKHEAD_X86
-  if (isa == Isa::avx512) {
+  if (isa >= Isa::avx512) {
     const bool has_vbmi = __builtin_cpu_supports("avx512vbmi");
     return use_vbmi && has_vbmi ? ATTENTION_AVX512VBMI : ATTENTION_AVX512;
   }

@@ -12,7 +12,7 @@ namespace bulkhead {
 void bind_cpu(nanobind::module_& module) {
   module.def("isas", [] {
     std::vector<std::string> names;  // best first
-    for (Isa isa : {Isa::avx512, Isa::avx2, Isa::scalar})
+    for (Isa isa : {Isa::amx, Isa::avx512, Isa::avx2, Isa::scalar})
       if (has_isa(isa)) names.emplace_back(name_of(isa));
     return names;
   });

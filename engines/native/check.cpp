@@ -61,7 +61,7 @@ bool right_pages(const Ledger& ledger, const int64_t* pages, const uint64_t* exp
 
 RightPages right_pages_for(Isa isa) {
 #ifdef BULKHEAD_X86
-  if (isa == Isa::avx512) return right_pages_avx512;
+  if (isa >= Isa::avx512) return right_pages_avx512;
   if (isa == Isa::avx2) return right_pages_avx2;
 #endif
   return right_pages;

@@ -1,15 +1,47 @@
 #include "cpu.h"
 
+#ifdef BULKHEAD_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <stdexcept>
 #include <string>
 
 namespace bulkhead {
+namespace {
+
+#ifdef BULKHEAD_AMX
+// A process has to ask for tiles, once for all its threads; Linux before 5.16 and some sandboxes
+// refuse. (Documentation/arch/x86/xstate.rst)
+bool may_use_tiles() {
+  constexpr int ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
+  static const bool may = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+  return may;
+}
+
+bool has_tiles() {
+  constexpr unsigned AMX_TILE = 1u << 24, AMX_INT8 = 1u << 25;  // leaf 7, EDX; GFNI is ECX's bit 8
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_TILE) && (d & AMX_INT8) && (c & 1u << 8) &&
+         may_use_tiles();
+}
+#endif
+
+}  // namespace
 
 bool has_isa(Isa isa) {
 #ifdef BULKHEAD_X86
   // The compiler's own look at cpuid, which also asks whether the system saves the registers.
   __builtin_cpu_init();
   switch (isa) {
+    case Isa::amx:
+#ifdef BULKHEAD_AMX
+      return has_isa(Isa::avx512) && has_tiles();
+#else
+      return false;
+#endif
     case Isa::avx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -25,22 +57,24 @@ bool has_isa(Isa isa) {
 }
 
 Isa best_isa() {
-  if (has_isa(Isa::avx512)) return Isa::avx512;
-  return has_isa(Isa::avx2) ? Isa::avx2 : Isa::scalar;
+  for (Isa isa : {Isa::amx, Isa::avx512, Isa::avx2})
+    if (has_isa(isa)) return isa;
+  return Isa::scalar;
 }
 
 std::string_view name_of(Isa isa) {
-  return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "scalar";
+  constexpr std::string_view NAMES[] = {"scalar", "avx2", "avx512", "amx"};
+  return NAMES[static_cast<int>(isa)];
 }
 
 Isa isa_named(std::string_view name) {
-  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
+  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx})
     if (name == name_of(isa)) {
       if (!has_isa(isa)) throw std::invalid_argument("this CPU has no " + std::string(name));
       return isa;
     }
   throw std::invalid_argument("unknown instruction set '" + std::string(name) +
-                              "'; known: scalar, avx2, avx512");
+                              "'; known: scalar, avx2, avx512, amx");
 }
 
 }  // namespace bulkhead

@@ -12,6 +12,9 @@ size_t block_bytes(Weights weights, int k, int) {
 }
 
 const LinearKernels& linear_kernels(Isa isa) {
+#ifdef BULKHEAD_AMX
+  if (isa == Isa::amx) return LINEAR_AMX;
+#endif
 #ifdef BULKHEAD_X86
   if (isa == Isa::avx512) return LINEAR_AVX512;
   if (isa == Isa::avx2) return LINEAR_AVX2;

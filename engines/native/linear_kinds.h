@@ -5,6 +5,6 @@
 
 namespace bulkhead {
 
-extern const LinearKernels LINEAR_SCALAR, LINEAR_AVX2, LINEAR_AVX512;
+extern const LinearKernels LINEAR_SCALAR, LINEAR_AVX2, LINEAR_AVX512, LINEAR_AMX;
 
 }  // namespace bulkhead

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not IS_BUILT, reason="needs engines._native: mak
 
 ISAS = module.isas() if IS_BUILT else []
 NUMBERS = ("bfloat16", "fp8_e4m3")
-BOUNDS = {"scalar": 4e-6, "avx2": 4e-6, "avx512": 2**-7}
+BOUNDS = {"scalar": 4e-6, "avx2": 4e-6, "avx512": 2**-7, "amx": 2**-7}
 every_isa = pytest.mark.parametrize("isa", ISAS)
 every_numbers = pytest.mark.parametrize("numbers", NUMBERS)
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -181,7 +181,7 @@ def test_large_scores_stay_finite(isa: str) -> None:
     row.q *= 300
     found, exact = row.in_chunks(), row.exact()
     assert np.isfinite(found).all()
-    if isa != "avx512":  # there the rounding of q moves such scores by more than 1
+    if isa not in ("avx512", "amx"):  # there the rounding of q moves such scores by more than 1
         np.testing.assert_allclose(found, exact, rtol=0, atol=2e-3)
 
 

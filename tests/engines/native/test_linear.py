@@ -118,12 +118,25 @@ def test_integer_products_are_the_same_bits_on_every_cpu(kind: str, isa: str) ->
         assert same(weights.times(x, isa), weights.times(x, "scalar"))
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", ["w4a8", "w8a8", "w6a8"])
+def test_any_number_of_rows_is_the_same_bits_on_every_cpu(kind: str, isa: str) -> None:
+    """AMX takes many rows in tiles of 16 or fewer, and leaves few to AVX-512."""
+    for n, k in ((50, 192), (32, 576)):
+        weights = make_weights(kind, n, k)
+        x, onto = some_x(70, k), some_x(70, n, seed=1)
+        exact, added = weights.times(x, "scalar"), weights.times(x, "scalar", onto=onto)
+        for rows in range(1, 71):
+            assert same(weights.times(x[:rows], isa), exact[:rows])
+            assert same(weights.times(x[:rows], isa, onto=onto[:rows].copy()), added[:rows])
+
+
 @pytest.mark.parametrize("kind", ["w16a16", "w4a16"])
 def test_without_bf16_instructions_a_product_is_the_same_bits_on_every_cpu(kind: str) -> None:
     """Products of bfloat16 are exact in float32; AVX-512's own adds two of them at a time."""
     for weights in all_weights((kind,)):
         x = some_x(13, weights.k)
-        for isa in set(ISAS) - {"avx512"}:
+        for isa in set(ISAS) - {"avx512", "amx"}:
             assert same(weights.times(x, isa), weights.times(x, "scalar"))
 
 
