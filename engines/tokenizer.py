@@ -39,6 +39,11 @@ class FolderTokenizer:
         self._disguise = _Disguise(list(self._special))
         self._bytes_of = _TokenBytes(self._plain, frozenset(self._special.values()))
 
+    @property
+    def has_template(self) -> bool:
+        """Whether chats can be encoded: base models come without."""
+        return self._template is not None
+
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, all of it plain. Raises RequestRefused; see `PromptIds`."""
         return self._prompts.encode(text)

@@ -1,7 +1,7 @@
 """The text that a model is calibrated on, as windows of tokens.
 
 A .jsonl file holds an object a line: {"text": ...}, or {"messages": [...]}, which the model's own
-template renders. Any other file is taken as plain text. No torch.
+template renders, where it has one. Any other file is taken as plain text. No torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines.api import Message
+from engines.api import Message, RequestRefused
 from engines.tokenizer import FolderTokenizer
 
 SHIPPED = Path(__file__).parents[2] / "config" / "calibration" / "mixed.jsonl"
@@ -51,7 +51,13 @@ def calibration(path: Path, folder: Path) -> Calibration:
         texts = list(_texts(path, content.decode("utf-8-sig")))
     except (OSError, UnicodeDecodeError) as error:
         raise BadCalibration(f"cannot read the calibration text {path}: {error}") from error
-    tokens = _tokens(texts, FolderTokenizer(folder))
+    tokenizer, tokens = FolderTokenizer(folder), list[int]()
+    encode = _shipped_tokens if path == SHIPPED else _tokens
+    try:
+        for text in texts:
+            tokens += encode(text, tokenizer)
+    except RequestRefused as error:  # by its template: it may take no system's turn, say
+        raise BadCalibration(f"{path} has a chat that the model refuses: {error}") from error
     windows = [tokens[i : i + WINDOW] for i in range(0, len(tokens) - WINDOW + 1, WINDOW)]
     if len(windows) < LEAST_WINDOWS:
         raise BadCalibration(
@@ -90,8 +96,21 @@ def _string(value: Any) -> str:
     return value
 
 
-def _tokens(texts: list[str | list[Message]], tokenizer: FolderTokenizer) -> list[int]:
-    found: list[int] = []
-    for text in texts:
-        found += tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode_chat(text)
-    return found
+def _tokens(text: str | list[Message], tokenizer: FolderTokenizer) -> list[int]:
+    if isinstance(text, str):
+        return tokenizer.encode(text)
+    if tokenizer.has_template:
+        return tokenizer.encode_chat(text)
+    return tokenizer.encode(_plain(text))  # a base model's: it will be asked plain text
+
+
+def _shipped_tokens(text: str | list[Message], tokenizer: FolderTokenizer) -> list[int]:
+    """Some of it has a system's turn, and not every template takes one."""
+    try:
+        return _tokens(text, tokenizer)
+    except RequestRefused:
+        return tokenizer.encode(_plain(text))
+
+
+def _plain(text: str | list[Message]) -> str:
+    return text if isinstance(text, str) else "".join(f"{turn.content}\n\n" for turn in text)

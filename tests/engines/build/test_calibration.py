@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.build.calibration import WINDOW, BadCalibration, calibration
+from engines.build.calibration import SHIPPED, WINDOW, BadCalibration, calibration
 from engines.tokenizer import FolderTokenizer
 from tests.engines.build.tiny import model
 
@@ -39,6 +39,30 @@ def test_chats_are_rendered_by_the_model_s_own_template(folder: Path, tmp_path: 
     text = "".join(map(decoder.push, tokens))
     assert text.startswith("plain" * 100 + "[user]hihi")
     assert "[assistant]yoyo" in text
+
+
+def test_a_base_model_reads_chats_as_plain_text(tmp_path: Path) -> None:
+    """It has no template, and the text that ships has chats in it."""
+    base = model("llama", tmp_path / "base")
+    turns = [{"role": "user", "content": "hi" * 300}, {"role": "assistant", "content": "yo" * 300}]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"messages": turns}))
+    tokens = [token for window in calibration(path, base).windows for token in window]
+    text = "".join(map(FolderTokenizer(base).decoder().push, tokens))
+    assert text.startswith("hi" * 300 + "\n\n" + "yo" * 200)
+    assert calibration(SHIPPED, base).windows
+
+
+def test_a_chat_that_the_template_refuses_is_told(tmp_path: Path) -> None:
+    """In the template's own words."""
+    strict = model("llama", tmp_path / "strict")
+    settings = {"chat_template": "{{ raise_exception('no system here') }}"}
+    (strict / "tokenizer_config.json").write_text(json.dumps(settings))
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"messages": [{"role": "system", "content": "Be brief."}]}))
+    with pytest.raises(BadCalibration, match=r"mine\.jsonl has a chat .*no system here"):
+        calibration(path, strict)
+    assert calibration(SHIPPED, strict).windows  # that one isn't the operator's to mend
 
 
 @pytest.mark.parametrize(
