@@ -18,6 +18,7 @@ What = Literal[
     "record_amount",
     "record_list_amount",
     "record_price",
+    "record_list_price",
     "rollup",
     "budget_spent",
     "budget_held",
@@ -71,16 +72,27 @@ def _records(db: Connection) -> Iterator[Difference]:
         amount, amounts, listed, lists = map(_whole, figures)
         if amount != amounts:
             yield Difference("record_amount", record_id, f"{amount} pico", f"{amounts} pico")
-        if listed is not None and listed != lists:
+        if (listed or 0) != (lists or 0):  # what was cut short has none, or nothing
             yield Difference("record_list_amount", record_id, f"{listed} pico", f"{lists} pico")
 
 
 def _prices(db: Connection) -> Iterator[Difference]:
-    """Records whose prices aren't those of the version that they name."""
-    for record_id, version_id, told, found in db.execute(_PRICES):
-        yield Difference(
-            "record_price", f"{record_id}/{version_id}", f"{told} pico", f"{found} pico"
-        )
+    """Records whose prices aren't those of the versions that they name."""
+    named: tuple[tuple[What, str], ...] = (
+        ("record_price", _named("r.price_version_id", "r.")),
+        ("record_list_price", _named("r.list_price_version_id", "r.list_")),
+    )
+    for what, statement in named:
+        for record_id, version_id, *figures in db.execute(statement):
+            told, found = _said(*figures[:4]), _said(*figures[4:])
+            yield Difference(what, f"{record_id}/{version_id}", told, found)
+
+
+def _said(currency: str | None, *prices: Any) -> str:
+    """All of a price, since any of it may differ: input, cached input, output."""
+    if currency is None:
+        return "no such version"
+    return f"{'+'.join(str(_whole(price)) for price in prices)} pico {currency}"
 
 
 def _whole(figure: Any) -> int | None:
@@ -115,16 +127,22 @@ SELECT
 _RECORDS = f"""
 SELECT * FROM (
   SELECT id, amount_pico, {_costs("")} AS amounts, list_amount_pico,
-    coalesce({_costs("list_")}, 0) AS lists
+    CASE WHEN list_input_price_pico IS NOT NULL THEN {_costs("list_")} END AS lists
   FROM usage_record
   WHERE state <> 'open') AS sums
-WHERE amount_pico <> amounts OR list_amount_pico <> lists
+WHERE amount_pico <> amounts OR coalesce(list_amount_pico, 0) <> coalesce(lists, 0)
 """  # noqa: S608 - our own names
 
-_PRICES = """
-SELECT r.id, r.price_version_id, r.output_price_pico, v.output_pico
-FROM usage_record AS r LEFT JOIN price_version AS v ON v.id = r.price_version_id
-WHERE r.price_version_id IS NOT NULL AND (v.id IS NULL OR r.currency <> v.currency
-  OR r.input_price_pico <> v.input_pico OR r.cached_input_price_pico <> v.cached_input_pico
-  OR r.output_price_pico <> v.output_pico)
-"""
+
+def _named(version: str, prices: str) -> str:
+    """Records beside the version named. A list in another currency isn't kept: NULL, and passed."""
+    return f"""
+SELECT r.id, {version}, r.currency,
+  {prices}input_price_pico, {prices}cached_input_price_pico, {prices}output_price_pico,
+  v.currency, v.input_pico, v.cached_input_pico, v.output_pico
+FROM usage_record AS r LEFT JOIN price_version AS v ON v.id = {version}
+WHERE {version} IS NOT NULL AND {prices}input_price_pico IS NOT NULL AND (
+  v.id IS NULL OR r.currency <> v.currency OR {prices}input_price_pico <> v.input_pico
+  OR {prices}cached_input_price_pico <> v.cached_input_pico
+  OR {prices}output_price_pico <> v.output_pico)
+"""  # noqa: S608

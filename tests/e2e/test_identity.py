@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.e2e.ledger import records
 from tests.gateway.identity.provider import Provider, provider
 from tests.gateway.identity.signing import (
     OTHER_RSA,
@@ -25,6 +26,7 @@ from tests.gateway.identity.signing import (
 from tests.stack import Stack, fake_config, running
 from tests.waiting import wait_for
 
+LONG = 8_000  # tokens: most of their frames are read after the key has ended
 ASK = {"model": "echo", "messages": [{"role": "user", "content": "canary-prompt"}]}
 MORE = """
 [server]
@@ -105,6 +107,30 @@ def test_a_key_made_just_now_works_and_a_revoked_one_is_refused(served: Served) 
     assert served.ask(secret).status_code == 200
     served.stack.cli("keys", "revoke", key_id)
     wait_for(lambda: served.ask(secret).status_code == 401)
+
+
+def test_a_key_that_is_revoked_mid_stream_pays_for_all_of_it(served: Served) -> None:
+    """What it was admitted for goes on, within `limits.wall_s`, and is billed once, as it ends."""
+    key_id, secret = served.key("--scope", "inference")
+    sent = {"authorization": f"Bearer {secret}"}
+    body = ASK | {"stream": True, "max_tokens": LONG, "stream_options": {"include_usage": True}}
+    url = f"{served.stack.url}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body, headers=sent, timeout=60) as answer:
+        assert answer.status_code == 200
+        request_id = answer.headers["x-request-id"]
+        lines = answer.iter_lines()
+        next(lines)  # not read on until the key is refused
+        served.stack.cli("keys", "revoke", key_id)
+        wait_for(lambda: served.ask(secret).status_code == 401)
+        told = [line for line in lines if line.startswith("data: ")]
+    assert told[-1] == "data: [DONE]"
+    (row,) = rows_of(served, request_id)
+    assert (row["outcome"], row["billable"], row["output_tokens"]) == ("length", 1, LONG)
+    assert json.loads(told[-2][6:])["usage"]["completion_tokens"] == LONG
+
+
+def rows_of(served: Served, request_id: str) -> list[dict[str, Any]]:
+    return [row for row in records(served.stack) if row["request_id"] == request_id]
 
 
 def test_a_key_is_rotated_with_grace_and_then_without(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,8 +66,20 @@ async def test_nothing_differs_in_what_the_ledger_has_written(
         (
             "UPDATE usage_record SET price_version_id = 'pv_gone'",
             "record_price",
-            "100 pico",
+            "10+1+100 pico USD",
+            "no such version",
+        ),
+        (
+            "UPDATE usage_record SET list_price_version_id = 'pv_gone'",
+            "record_list_price",
+            "10+1+100 pico USD",
+            "no such version",
+        ),
+        (
+            "UPDATE usage_record SET list_amount_pico = NULL",
+            "record_list_amount",
             "None pico",
+            f"{AMOUNT} pico",
         ),
         ("UPDATE ledger_counter SET seq = 2", "sequence", "2", "no such record"),
     ],
@@ -115,16 +128,35 @@ async def test_a_gap_in_the_numbers_is_told(ledger: Ledger, path: Database) -> N
     assert told == ["2 to 3", "6"]
 
 
-async def test_a_price_that_its_version_does_not_have(ledger: Ledger, path: Database) -> None:
-    tamper(
-        path, "INSERT INTO price_version VALUES ('pv_1', 'm', NULL, 'USD', 10, 1, 100, 0, 0, '')"
-    )
-    terms = Terms(Priced(OPENING.prices, "pv_1"), Priced(OPENING.prices, "pv_1"))
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("input_pico = 9", "9+1+100 pico USD"),
+        ("cached_input_pico = 0", "10+0+100 pico USD"),
+        ("output_pico = 99", "10+1+99 pico USD"),
+        ("currency = 'EUR'", "10+1+100 pico EUR"),
+    ],
+)
+async def test_a_price_that_its_version_does_not_have(
+    ledger: Ledger, path: Database, change: str, told: str
+) -> None:
+    version = "NULL, 'USD', 10, 1, 100"
+    for since, name in enumerate(("pv_list", "pv_agreed")):
+        values = f"'{name}', 'm', {version}, {since}, 0, ''"
+        tamper(path, f"INSERT INTO price_version VALUES ({values})")
+    terms = Terms(Priced(OPENING.prices, "pv_agreed"), Priced(OPENING.prices, "pv_list"))
     await enter(ledger, terms=terms)
+    elsewhere = TokenPrices("EUR", 7, 7, 7)  # a list in another currency is kept with no record
+    await enter(ledger, terms=replace(terms, listed=Priced(elsewhere, "pv_elsewhere")))
     assert found(path) == []
-    tamper(path, "UPDATE price_version SET output_pico = 99")
+    tamper(path, f"UPDATE price_version SET {change} WHERE id = 'pv_list'")
     (one,) = found(path)
-    assert (one.what, one.told, one.found) == ("record_price", "100 pico", "99 pico")
+    assert (one.what, one.told, one.found) == ("record_list_price", "10+1+100 pico USD", told)
+    tamper(path, f"UPDATE price_version SET {change} WHERE id = 'pv_agreed'")
+    assert {(one.what, one.found) for one in found(path)} == {
+        ("record_price", told),
+        ("record_list_price", told),
+    }
 
 
 def metrics(up: int | None = 1, **counts: Any) -> str:
