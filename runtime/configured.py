@@ -72,12 +72,20 @@ def text_of(place: Place) -> bytes | str:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a config file. Raises ConfigError if there is none."""
+    """The bytes of a config file. Raises ConfigError if there is none, or what gives them once."""
     if not path.is_file():
         report = Report()
-        report.error("", "no such file")
+        report.error("", _not_a_file(path))
         raise ConfigError(shown(str(path)), report)
     return path.read_bytes()
+
+
+def _not_a_file(path: Path) -> str:
+    if not path.exists():
+        return "no such file"
+    if path.is_dir():
+        return "a folder: name the file in it"
+    return "a pipe or a device: write it to a file, which is read again, by other processes too"
 
 
 def built_in() -> str:

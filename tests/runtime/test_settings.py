@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,25 @@ def test_the_config_is_searched_upwards_and_in_config_folders(tmp_path: Path) ->
 
 
 def test_a_config_that_isn_t_there_is_told_by_name(tmp_path: Path) -> None:
-    for path in (tmp_path / "no.toml", tmp_path):
-        with pytest.raises(ConfigError, match="no such file"):
-            load(path, environ={})
+    with pytest.raises(ConfigError, match="no such file"):
+        load(tmp_path / "no.toml", environ={})
     with pytest.raises(ConfigError, match=r"no\.toml\n✗ 1 error\n  └─ no such file"):
         load(environ={"BULKHEAD_CONFIG": str(tmp_path / "no.toml")})
+
+
+def test_a_config_that_is_no_file_is_told_what_it_is(tmp_path: Path) -> None:
+    """It is read more than once, and by each process: a pipe gives its text only once."""
+    os.mkfifo(tmp_path / "fifo")
+    reading, writing = os.pipe()
+    try:
+        for path in (tmp_path / "fifo", Path(f"/dev/fd/{reading}"), Path("/dev/null")):
+            with pytest.raises(ConfigError, match="a pipe or a device"):
+                load(path, environ={})
+    finally:
+        os.close(reading)
+        os.close(writing)
+    with pytest.raises(ConfigError, match="a folder"):
+        load(tmp_path, environ={})
 
 
 def test_a_config_that_isn_t_text_is_a_fault_too(tmp_path: Path) -> None:
