@@ -20,14 +20,16 @@ def query_of(call: Call, known: Collection[str]) -> Query:
 def query_and_lists(
     call: Call, known: Collection[str], lists: Collection[str]
 ) -> tuple[Query, Lists]:
-    """The same, and those that may have several values: `a=1,2`, `a=1&a=2` or `a[]=1&a[]=2`."""
+    """The same, and those that may have several values: `a=1,2`, `a=1&a=2` or `a[]=1&a[]=2`.
+
+    As they were sent: `a=1,,1` has three, and one is empty.
+    """
     pairs = parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     found: Query = {}
     listed: Lists = {}
     for name, value in pairs:
         if (plain := name.removesuffix("[]")) in lists:
-            some = tuple(filter(None, value.split(",")))
-            listed[plain] = tuple(dict.fromkeys(listed.get(plain, ()) + some))
+            listed[plain] = (*listed.get(plain, ()), *value.split(","))
         elif name not in known:
             every = sorted((*known, *lists))
             expected = f"known are {', '.join(every)}" if every else "this route takes none"

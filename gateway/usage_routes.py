@@ -69,7 +69,7 @@ def _limit(query: Query, width: BucketWidth) -> int:
 
 
 def _group_by(lists: Lists) -> frozenset[Grouped]:
-    names = lists.get("group_by", ("model",))
+    names = tuple(filter(None, lists.get("group_by", ("model",))))  # `group_by=`: by nothing
     known = get_args(Grouped)
     for name in names:
         if name not in known:
@@ -78,16 +78,23 @@ def _group_by(lists: Lists) -> frozenset[Grouped]:
 
 
 def _filters(principal: Principal, lists: Lists) -> Filters:
-    for name, values in lists.items():
-        if len(values) > MOST_VALUES:
-            raise BadRequest(f"{name}: at most {MOST_VALUES} values", param=name)
     return Filters(
         principal.tenant_id,
-        models=lists.get("models", ()),
-        project_ids=lists.get("project_ids", ()),
-        api_key_ids=lists.get("api_key_ids", ()),
+        models=_filter(lists, "models"),
+        project_ids=_filter(lists, "project_ids"),
+        api_key_ids=_filter(lists, "api_key_ids"),
         project_id=project_seen(principal),
     )
+
+
+def _filter(lists: Lists, name: str) -> tuple[str, ...]:
+    """Its values, each once. An empty one would be none, and no filter lets all through."""
+    values = lists.get(name, ())
+    if len(values) > MOST_VALUES:
+        raise BadRequest(f"{name}: at most {MOST_VALUES} values", param=name)
+    if "" in values:
+        raise BadRequest(f"{name}: a value is empty; leave it out, or name one", param=name)
+    return tuple(dict.fromkeys(values))
 
 
 def _place(query: Query, now_us: int, cursors: Cursors, asked: object) -> Place:

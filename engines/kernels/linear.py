@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 INPUT_GROUP = 64
+LEAST = 2.0**-120  # what counts in a group of x
 
 
 class Int8(NamedTuple):
@@ -63,11 +64,16 @@ def int4_values(weight: Tensor) -> Tensor:
 
 
 def int8_rows(x: Tensor) -> Int8:
-    """x rounded to nearest, half to even. A group with NaN or an infinity has a scale of NaN."""
+    """x rounded to nearest, half to even. A group with NaN or an infinity has a scale of NaN.
+
+    One whose numbers are all under 2^-120 is of zeros, whatever its scale.
+    """
     groups = x.float().view(len(x), -1, INPUT_GROUP)
     highest = groups.abs().amax(2)
+    is_counted = highest.isfinite() & (highest >= LEAST)
+    steps = torch.where(is_counted[:, :, None], groups * (127 / highest)[:, :, None], 0)
     scales = torch.where(highest.isfinite(), highest / 127, torch.nan)
-    return Int8(_rounded(groups, scales, 127), scales)
+    return Int8(steps.round().to(torch.int8).flatten(1), scales)
 
 
 def rounded_weight(weight: Tensor, most: int) -> Int8:

@@ -15,6 +15,7 @@ struct RowKernels {
   void (*to_bf16)(const float* x, const float* factors, int k, uint16_t* out);
   // For each 64 of k (k is a multiple of 64): scale = amax / 127, q = round_to_even(x / scale).
   // A group that holds a NaN or an infinity has a scale of NaN, so that the fault shows.
+  // One whose numbers are all under 2^-120 is of zeros.
   void (*to_int8)(const float* x, const float* factors, int k, int8_t* out, float* scales,
                   int32_t* sums);
   // out = gate / (1 + exp(-gate)) * up. `out` may be `gate`.

@@ -38,6 +38,7 @@ async def test_filters(tmp_path: Path, query: str, ids: list[str]) -> None:
         ("?task=sing", "task"),
         ("?modality=smell", "modality"),
         ("?supported_parameters=temperature,nope", "supported_parameters"),
+        ("?supported_parameters=", "supported_parameters"),
         ("?view=huge", "view"),
         ("?q=a&q=b", "q"),
     ],

@@ -122,8 +122,8 @@ def test_integer_products_are_the_same_bits_on_every_cpu(kind: str, isa: str) ->
 @pytest.mark.parametrize("kind", ["w4a8", "w8a8", "w6a8"])
 def test_any_number_of_rows_is_the_same_bits_on_every_cpu(kind: str, isa: str) -> None:
     """AMX takes many rows in tiles of 16 or fewer, and leaves few to AVX-512."""
-    for n, k in ((50, 192), (32, 576)):
-        weights = make_weights(kind, n, k)
+    for n, k, group in ((50, 192, 64), (32, 576, 64), (34, 256, 128)):
+        weights = make_weights(kind, n, k, group)
         x, onto = some_x(70, k), some_x(70, n, seed=1)
         exact, added = weights.times(x, "scalar"), weights.times(x, "scalar", onto=onto)
         for rows in range(1, 71):

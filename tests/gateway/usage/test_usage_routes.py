@@ -102,6 +102,10 @@ WRONG = (
     ({"limit": "32"}, "limit"),
     ({"limit": "x"}, "limit"),
     ({"models": ",".join(str(i) for i in range(65))}, "models"),
+    ({"project_ids": ",".join(["p"] * 65)}, "project_ids"),
+    ({"models": "," * 64}, "models"),
+    ({"models": ""}, "models"),
+    ({"api_key_ids": "a,,b"}, "api_key_ids"),
     ({"user_ids": "u"}, "user_ids"),
     ({"page": "AAAA"}, "page"),
 )
