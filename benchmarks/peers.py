@@ -27,6 +27,9 @@ CMAKE = (
     *("-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF"),
     *("-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"),
 )
+# GCC 12 drops what is stored into a configuration of AMX's tiles, of which its intrinsic tells it 8
+# bytes; llama.cpp then dies of SIGILL at the first product.
+KEEPS_STORES = "-DCMAKE_CXX_FLAGS=-fno-tree-dse -fno-dse"
 
 
 def main() -> None:
@@ -48,10 +51,15 @@ def _build_llama_server() -> None:
             packed.extractall(folder, filter="data")
         (source,) = Path(folder).glob("*/vendor/llama.cpp")
         build = source / "build"
-        _run("cmake", "-S", str(source), "-B", str(build), *CMAKE)
+        more = [KEEPS_STORES] if _has_amx() else []
+        _run("cmake", "-S", str(source), "-B", str(build), *CMAKE, *more)
         jobs = str(os.cpu_count() or 1)
         _run("cmake", "--build", str(build), "--parallel", jobs, "--target", "llama-server")
         (build / "bin" / "llama-server").rename(LLAMA_SERVER)
+
+
+def _has_amx() -> bool:
+    return " amx_tile" in Path("/proc/cpuinfo").read_text()
 
 
 def _install_openvino() -> None:

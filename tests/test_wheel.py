@@ -22,7 +22,7 @@ import pytest
 REPO = Path(__file__).resolve().parent.parent
 NEEDED = {"avx2": {"avx2", "fma", "f16c"}}
 NEEDED["avx512"] = {f"avx512{part}" for part in ("f", "bw", "vl", "dq", "_vnni", "_bf16")}
-NEEDED["amx"] = NEEDED["avx512"] | {"amx_tile", "amx_int8", "gfni"}
+NEEDED["amx"] = NEEDED["avx512"] | {"amx_tile", "amx_int8", "amx_bf16", "gfni", "avx512vbmi"}
 SAYS_ISAS = (
     "import json; from engines.kernels.native import module; print(json.dumps(module.isas()))"
 )

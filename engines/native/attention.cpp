@@ -5,6 +5,9 @@
 namespace bulkhead {
 
 extern const AttentionKernels ATTENTION_SCALAR;
+#ifdef BULKHEAD_AMX
+extern const AttentionKernels ATTENTION_AMX;
+#endif
 #ifdef BULKHEAD_X86
 extern const AttentionKernels ATTENTION_AVX2, ATTENTION_AVX512, ATTENTION_AVX512VBMI;
 #endif
@@ -27,6 +30,9 @@ size_t attention_scratch(const KvPool& pool, int num_heads) {
 }
 
 const AttentionKernels& attention_kernels(Isa isa, bool use_vbmi) {
+#ifdef BULKHEAD_AMX
+  if (isa == Isa::amx) return ATTENTION_AMX;
+#endif
 #ifdef BULKHEAD_X86
   if (isa >= Isa::avx512) {
     const bool has_vbmi = __builtin_cpu_supports("avx512vbmi");

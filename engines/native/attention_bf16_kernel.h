@@ -81,13 +81,19 @@ struct Bf16Kernel : Steps {
     for (; dim + 2 * CHUNK <= pool.head_dim; dim += 2 * CHUNK) {
       __m512 a = _mm512_loadu_ps(mixed + dim), b = _mm512_loadu_ps(mixed + dim + CHUNK);
       if (pool.numbers == KvNumbers::fp8_e4m3) in_order(a, b);
-      _mm512_storeu_ps(out + dim, a * factor);
-      _mm512_storeu_ps(out + dim + CHUNK, b * factor);
+      store_zeros_unsigned(out + dim, a * factor);
+      store_zeros_unsigned(out + dim + CHUNK, b * factor);
     }
-    if (dim < pool.head_dim) _mm512_storeu_ps(out + dim, _mm512_loadu_ps(mixed + dim) * factor);
+    if (dim < pool.head_dim)
+      store_zeros_unsigned(out + dim, _mm512_loadu_ps(mixed + dim) * factor);
   }
 
- private:
+ protected:
+  // Nothing added to a sum turns -0 to 0: so the sign of a zero tells nothing of what was added.
+  static void store_zeros_unsigned(float* to, __m512 exact) {
+    _mm512_storeu_ps(to, exact + _mm512_setzero_ps());
+  }
+
   static uint16_t* queries(const Tile& tile, int row) {
     return reinterpret_cast<uint16_t*>(tile.room.queries) + row * tile.sizes.head_dim;
   }

@@ -16,6 +16,9 @@ constexpr int TILE_ROWS = 64;                  // a query of one head is a row o
 
 inline size_t rounded(size_t count) { return (count + 15) / 16 * 16; }
 
+// Rows that there is room for: kernels may take more than 16 by blocks of 16, the last one too.
+inline size_t padded(int rows) { return rows > 16 ? rounded(rows) : rows; }
+
 struct Sizes {
   int head_dim, page_size;
   int group;      // heads that share a kv head
@@ -34,7 +37,7 @@ struct Sizes {
         stride(static_cast<int>(rounded(tokens))) {}
 
   size_t sums_floats(int num_rows) const {
-    return rounded(static_cast<size_t>(num_rows) * head_dim) + 2 * rounded(num_rows);
+    return rounded(padded(num_rows) * head_dim) + 2 * rounded(num_rows);
   }
 };
 
@@ -46,7 +49,7 @@ struct Sums {
 
   Sums(const Sizes& sizes, int num_rows, float* floats)
       : mixed(floats),
-        highest(mixed + rounded(static_cast<size_t>(num_rows) * sizes.head_dim)),
+        highest(mixed + rounded(padded(num_rows) * sizes.head_dim)),
         weight(highest + rounded(num_rows)) {}
 };
 
@@ -62,8 +65,8 @@ struct Room {
 
   Room(const Sizes& sizes, std::byte* scratch)
       : queries(reinterpret_cast<float*>(scratch)),
-        scores(queries + static_cast<size_t>(sizes.rows) * sizes.head_dim),
-        k(scores + static_cast<size_t>(sizes.rows) * sizes.stride),
+        scores(queries + padded(sizes.rows) * sizes.head_dim),
+        k(scores + padded(sizes.rows) * sizes.stride),
         v(k + static_cast<size_t>(sizes.stride) * sizes.head_dim),
         segment(sizes, sizes.rows, v + static_cast<size_t>(sizes.stride) * sizes.head_dim),
         context(sizes, sizes.rows, segment.mixed + sizes.sums_floats(sizes.rows)),

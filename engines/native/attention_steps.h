@@ -27,7 +27,8 @@ namespace {
 }
 
 inline void fetch_head(const KvPool& pool, const std::byte* head) {
-  for (size_t at = 0; at < pool.head_bytes(); at += 64) fetch(head + at);
+  const size_t bytes = pool.head_bytes();
+  for (size_t at = 0; at < bytes; at += 64) fetch(head + at);
 }
 
 // The numbers of two tokens, for LANES dims: number `at` and those that follow.

@@ -22,9 +22,10 @@ bool may_use_tiles() {
 }
 
 bool has_tiles() {
-  constexpr unsigned AMX_TILE = 1u << 24, AMX_INT8 = 1u << 25;  // leaf 7, EDX; GFNI is ECX's bit 8
+  constexpr unsigned TILE = 1u << 24, INT8 = 1u << 25, BF16 = 1u << 22, AMX = TILE | INT8 | BF16;
+  constexpr unsigned GFNI = 1u << 8, VBMI = 1u << 1;  // leaf 7, ECX; those of AMX are in EDX
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_TILE) && (d & AMX_INT8) && (c & 1u << 8) &&
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX) == AMX && (c & GFNI) && (c & VBMI) &&
          may_use_tiles();
 }
 #endif

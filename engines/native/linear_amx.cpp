@@ -17,7 +17,7 @@ namespace bulkhead {
 namespace {
 
 constexpr int FEWEST_ROWS = 20;  // from here on the unpacking pays
-constexpr size_t TILE_BYTES = TILE_ROWS * LINE;
+constexpr size_t TILE_BYTES = AMX_ROWS * LINE;
 
 // The next block of W is asked for while one is unpacked.
 [[gnu::always_inline]] inline __m512i load_and_ask(const std::byte* line, size_t ahead) {
@@ -115,12 +115,12 @@ void run_one(const Spot& spot, const std::byte* w, const float* scales) {
     multiply<1>(x + group * INPUT_GROUP, k, w + group * TILE_BYTES, odd);
     add_group<ROWS>(even, scales, w_scales(group - 1), sums);
     multiply<0>(x + (group + 1) * INPUT_GROUP, k, w + (group + 1) * TILE_BYTES, even);
-    add_group<ROWS>(odd, scales + TILE_ROWS, w_scales(group), sums);
-    scales += 2 * TILE_ROWS;
+    add_group<ROWS>(odd, scales + AMX_ROWS, w_scales(group), sums);
+    scales += 2 * AMX_ROWS;
   }
   if (group < groups) multiply<1>(x + group * INPUT_GROUP, k, w + group * TILE_BYTES, odd);
   add_group<ROWS>(even, scales, w_scales(group - 1), sums);
-  if (group < groups) add_group<ROWS>(odd, scales + TILE_ROWS, w_scales(group), sums);
+  if (group < groups) add_group<ROWS>(odd, scales + AMX_ROWS, w_scales(group), sums);
   store(spot, sums);
 }
 
@@ -132,19 +132,19 @@ void run_one(int rows, const Spot& spot, const std::byte* w, const float* scales
 
 // Rows in tiles of nearly equal height.
 struct Cut {
-  int rows, num_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+  int rows, num_tiles = (rows + AMX_ROWS - 1) / AMX_ROWS;
 
   int first(int tile) const { return static_cast<int>(int64_t{rows} * tile / num_tiles); }
   int height(int tile) const { return first(tile + 1) - first(tile); }
 };
 
-// The scales of x [tiles, groups, TILE_ROWS], so that those of a group are in one line.
+// The scales of x [tiles, groups, AMX_ROWS], so that those of a group are in one line.
 void turn_scales(const Inputs& x, const Cut& cut, float* out) {
   const int groups = x.k / INPUT_GROUP;
-  for (int tile = 0; tile < cut.num_tiles; ++tile, out += groups * TILE_ROWS)
+  for (int tile = 0; tile < cut.num_tiles; ++tile, out += groups * AMX_ROWS)
     for (int row = 0; row < cut.height(tile); ++row)
       for (int group = 0; group < groups; ++group)
-        out[group * TILE_ROWS + row] = x.scales[size_t(cut.first(tile) + row) * groups + group];
+        out[group * AMX_ROWS + row] = x.scales[size_t(cut.first(tile) + row) * groups + group];
 }
 
 // What a thread works in; it grows and stays. Not `Buffer`, which others compile without AVX-512.
@@ -172,13 +172,14 @@ class Room {
 
 // All rows with one block of W.
 template <class W>
-void run_block(Spot spot, const Cut& cut, std::byte* unpacked, const float* scales, Tiles& tiles) {
+void run_block(Spot spot, const Cut& cut, std::byte* unpacked, const float* scales) {
   unpack_block<W>(spot, unpacked);
-  for (int tile = 0; tile < cut.num_tiles; ++tile, scales += spot.x.k / INPUT_GROUP * TILE_ROWS) {
+  int rows = 0;
+  for (int tile = 0; tile < cut.num_tiles; ++tile, scales += spot.x.k / INPUT_GROUP * AMX_ROWS) {
     spot.row = cut.first(tile);
-    tiles.take(cut.height(tile));
+    if (cut.height(tile) != rows) configure_tiles(rows = cut.height(tile), 4);
     run_one<W>(cut.height(tile), spot, unpacked, scales,
-               std::make_integer_sequence<int, TILE_ROWS>{});
+               std::make_integer_sequence<int, AMX_ROWS>{});
   }
 }
 
@@ -193,14 +194,14 @@ void product(const Matrix& w, int first, int last, const Inputs& x, float* out, 
              bool add) {
   if (x.num_rows < FEWEST_ROWS) return without_amx<KIND>(w, first, last, x, out, ld, add);
   const Cut cut{x.num_rows};
-  const size_t num_scales = size_t(cut.num_tiles) * TILE_ROWS * (x.k / INPUT_GROUP);
+  const size_t num_scales = size_t(cut.num_tiles) * AMX_ROWS * (x.k / INPUT_GROUP);
   thread_local Room room;
   auto* unpacked = static_cast<std::byte*>(room.reserve(size_t{BLOCK} * x.k + 4 * num_scales));
   auto* scales = reinterpret_cast<float*>(unpacked + size_t{BLOCK} * x.k);
   turn_scales(x, cut, scales);
-  Tiles tiles;
   Spot spot{w, x, block_bytes(w.weights, w.k, w.group), first, 0, out, ld, add, false};
-  for (; spot.block < last; ++spot.block) run_block<W>(spot, cut, unpacked, scales, tiles);
+  for (; spot.block < last; ++spot.block) run_block<W>(spot, cut, unpacked, scales);
+  release_tiles();
 }
 
 }  // namespace

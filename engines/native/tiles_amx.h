@@ -8,38 +8,25 @@
 namespace bulkhead {
 namespace {
 
-constexpr int TILE_ROWS = 16;
+constexpr int AMX_ROWS = 16;
 
-// What a thread's tiles are while one of these is there: TILE_ROWS rows of 64 bytes, but those of x
-// and of sums have as many rows as x. They are given up at the end, since the system saves 8 KiB
-// with each thread that has any.
-class Tiles {
- public:
-  ~Tiles() {
-    if (x_rows_) asm volatile("tilerelease");
-  }
-
-  // Tiles 0 to 3 have `x_rows` rows from here on; what was in any is lost where that is new.
-  void take(int x_rows) {
-    if (x_rows == x_rows_) return;
-    x_rows_ = x_rows;
-    Configuration wanted;
-    for (int tile = 0; tile < 6; ++tile) {
-      wanted.row_bytes[tile] = 64;
-      wanted.rows[tile] = static_cast<uint8_t>(tile < 4 ? x_rows : TILE_ROWS);
-    }
-    asm volatile("ldtilecfg %0" ::"m"(wanted));
-  }
-
- private:
-  struct alignas(64) Configuration {
+// Begins to use a thread's tiles, or to use them otherwise: they have AMX_ROWS rows of 64 bytes, but
+// the first `x_tiles`, for x and for sums, have as many rows as x. What was in them is lost.
+inline void configure_tiles(int x_rows, int x_tiles) {
+  struct alignas(64) {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {};
     uint8_t rows[16] = {};
-  };
+  } wanted;
+  for (int tile = 0; tile < 8; ++tile) {
+    wanted.row_bytes[tile] = 64;
+    wanted.rows[tile] = static_cast<uint8_t>(tile < x_tiles ? x_rows : AMX_ROWS);
+  }
+  asm volatile("ldtilecfg %0" ::"m"(wanted));
+}
 
-  int x_rows_ = 0;
-};
+// Gives them up, since the system saves 8 KiB with each thread that has any.
+inline void release_tiles() { asm volatile("tilerelease"); }
 
 template <int TILE>
 [[gnu::always_inline]] inline void zero_tile() {
@@ -62,6 +49,14 @@ template <int TILE>
 template <int SUMS, int X, int W>
 [[gnu::always_inline]] inline void multiply_tiles() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS), "i"(X), "i"(W));
+}
+
+// float32 sums[row][j] += the products of x[row]'s 32 bfloat16 and W[j]'s, which lie as pairs of each
+// of 16 columns, 16 times. Even and odd products are added up each for themselves, then together,
+// and then onto the sum; numbers under 2^-126 are zero.
+template <int SUMS, int X, int W>
+[[gnu::always_inline]] inline void multiply_bf16_tiles() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS), "i"(X), "i"(W));
 }
 
 }  // namespace
