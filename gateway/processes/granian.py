@@ -42,7 +42,7 @@ FILES_A_STREAM = 2  # to its client, and to its engine
 TURN_S = 0.1
 GRACE_S = 30.0  # for a retired worker, after the last answer it may have
 # By default, headers may have 16 MiB, and a peer that vanished is never missed.
-HTTP2 = HTTP2Settings(max_headers_size=64 * 1024, keep_alive_interval=30_000)
+HTTP2 = HTTP2Settings(max_headers_size=64 * 1024, keep_alive_interval=30_000, keep_alive_timeout=60)
 PROTOCOLS = {"1.2": SSLProtocols.tls12, "1.3": SSLProtocols.tls13}
 
 
@@ -142,6 +142,7 @@ class Server(MPServer):
             backpressure=possible() // FILES_A_STREAM,
             websockets=False,
             http1_settings=HTTP1Settings(max_buffer_size=HTTP1_BUFFER_BYTES),
+            http2_settings=HTTP2,
             log_level=LogLevels.error,
             log_dictconfig={"handlers": {}, "loggers": {"_granian": {"propagate": True}}},
         )
