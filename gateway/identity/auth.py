@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b32encode
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from gateway.clock import Clock
@@ -99,13 +100,13 @@ class Authenticator:
         if keys.well_formed(secret):
             return await self._by_key(secret)
         if secret.startswith(tokens.PREFIX):
-            return self._by_token(secret)
+            return await self._by_token(secret)
         if claims.looks_like_one(secret):
             return await self._by_issuer(secret)
         raise refused("not a key")
 
     async def _by_key(self, secret: str) -> Principal:
-        self._must_see()
+        await self._must_see()
         digest = keys.digest(self._own.pepper, secret)
         try:
             found = self._directory.principal(digest) or await self._second_look.principal(digest)
@@ -115,11 +116,11 @@ class Authenticator:
             raise refused("no live key")
         return found
 
-    def _by_token(self, token: str) -> Principal:
+    async def _by_token(self, token: str) -> Principal:
         grant = tokens.read(self._own.tokens, token)
         if grant is None:
             raise refused("not a token of ours")
-        self._must_see()
+        await self._must_see()
         found = self._directory.by_secret(grant.secret)
         if found is None:
             raise refused("the token's key is not live")
@@ -132,7 +133,7 @@ class Authenticator:
             raise refused(str(fault)) from None
         except KeysUnavailable:
             raise StoreDown(UNCHECKED) from None
-        self._must_see()
+        await self._must_see()
         tenant = self._directory.tenant(verified.tenant)
         if tenant is None:
             raise refused("the issuer's token is for no live tenant")
@@ -144,9 +145,17 @@ class Authenticator:
             base=tenant,
         )
 
-    def _must_see(self) -> None:
-        if self._directory.is_blind(self._clock.now_us()):
+    async def _must_see(self) -> None:
+        """Look at once if what is in memory is too old: this process may have been paused."""
+        if not self._is_blind():
+            return
+        with suppress(StoreUnavailable):
+            await self._second_look.look()
+        if self._is_blind():
             raise StoreDown(UNCHECKED)
+
+    def _is_blind(self) -> bool:
+        return self._directory.is_blind(self._clock.now_us())
 
 
 def refused(reason: str) -> Unauthorized:

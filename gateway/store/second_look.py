@@ -58,13 +58,17 @@ class SecondLook:
         if digest in self._missing:
             self._missing.move_to_end(digest)
             return None
-        if self._next is None and self._ration.take():
-            self._next = asyncio.create_task(self._look())
-        await self._wait_for(self._next or self._directory.next_look())
+        await self.look()
         found = self._directory.principal(digest)
         if found is None:
             self._remember(digest)
         return found
+
+    async def look(self) -> None:
+        """Wait for a look that begins from now on, shared. Raises StoreUnavailable."""
+        if self._next is None and self._ration.take():
+            self._next = asyncio.create_task(self._look())
+        await self._wait_for(self._next or self._directory.next_look())
 
     async def _wait_for(self, look: asyncio.Future[bool]) -> None:
         try:

@@ -76,6 +76,10 @@ class Door:
         self.clock.pass_s(seconds)
         await self.directory.refresh_if_changed()
 
+    def lose_store(self) -> None:
+        """It can't be looked at any more."""
+        self.path.rename(self.path.with_suffix(".gone"))
+
     def revoke(self, key: Key) -> None:
         with self.store() as db:
             revoke_key(db, key.id)

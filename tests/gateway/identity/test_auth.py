@@ -89,6 +89,7 @@ async def test_a_revoked_key_is_refused_once_the_directory_has_looked(door: Door
 
 async def test_a_blind_gateway_says_503_to_every_well_formed_key(door: Door) -> None:
     """A key may have been revoked meanwhile; and a wrong key must not learn that it is wrong."""
+    door.lose_store()
     door.clock.us += BLIND_AFTER_US
     await door.auth.principal(f"Bearer {door.secret}")
     door.clock.us += 1
@@ -100,8 +101,36 @@ async def test_a_blind_gateway_says_503_to_every_well_formed_key(door: Door) -> 
         await door.auth.principal("Bearer nonsense")
 
 
+async def test_after_a_pause_whoever_comes_waits_for_one_look(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a process or its machine: nobody could look, and nothing is wrong with the store."""
+    key, revoked = door.add()
+    await door.directory.refresh_if_changed()
+    token, looks = await minted(door, door.secret), 0
+    refresh = door.directory.refresh_if_changed
+
+    async def counted() -> bool:
+        nonlocal looks
+        looks += 1
+        return await refresh()
+
+    monkeypatch.setattr(door.directory, "refresh_if_changed", counted)
+    door.clock.us += BLIND_AFTER_US + 1
+    door.revoke(key)
+    bearers = [door.secret, token, revoked] * 20
+    answers = await asyncio.gather(
+        *(door.auth.principal(f"Bearer {bearer}") for bearer in bearers), return_exceptions=True
+    )
+    known = [isinstance(answer, Principal) for answer in answers]
+    assert known == [True, True, False] * 20
+    assert looks <= 2, "one for the pause, one for the key that is gone"
+    assert all(isinstance(answer, Unauthorized) for answer in answers[2::3])
+
+
 async def test_before_the_first_look_nobody_is_believed(tmp_path: Path) -> None:
     door = Door(tmp_path)
+    door.lose_store()
     with pytest.raises(StoreDown):
         await door.auth.principal(f"Bearer {door.secret}")
 
@@ -286,6 +315,7 @@ async def test_a_blind_gateway_says_503_to_tokens_too(door: Door) -> None:
     door.published.document = document(jwk(RSA_KEY))
     door.issuers.keep([settings()], Path())
     foreign = signing.token()
+    door.lose_store()
     door.clock.us += BLIND_AFTER_US + 1
     for bearer in (token, foreign):
         with pytest.raises(StoreDown):
