@@ -159,7 +159,8 @@ def _filter(name: str) -> Schema:
 
 
 def _usage() -> list[Operation]:
-    few = {"type": "array", "items": {"type": "string"}, "maxItems": MOST_VALUES}
+    values = {"type": "string", "pattern": "^[^,]+(,[^,]+)*$"}  # one may be several, none is empty
+    few = {"type": "array", "items": values, "maxItems": MOST_VALUES}
     most = max(MOST_BUCKETS.values())
     groups = {"type": "array", "items": {"enum": list(get_args(Grouped))}}
     return [
