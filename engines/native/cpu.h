@@ -6,7 +6,8 @@
 namespace bulkhead {
 
 // Each has what those before it have. avx512 means F, BW, VL, DQ, VNNI and BF16 together (Zen 4,
-// Sapphire Rapids and later); amx that, GFNI, and tiles of int8 that the system lets us use.
+// Sapphire Rapids and later); amx that, GFNI, VBMI, and tiles of int8 and bf16 that the system lets
+// us use.
 enum class Isa { scalar, avx2, avx512, amx };
 
 Isa best_isa();              // of this CPU and its system

@@ -20,9 +20,8 @@ constexpr int FEWEST_ROWS = 20;  // from here on the unpacking pays
 constexpr size_t TILE_BYTES = AMX_ROWS * LINE;
 
 // The next block of W is asked for while one is unpacked.
-[[gnu::always_inline]] inline __m512i load_and_ask(const std::byte* line, size_t ahead) {
-  _mm_prefetch(reinterpret_cast<const char*>(line + ahead), _MM_HINT_T1);
-  return load(line);
+[[gnu::always_inline]] inline void ask(const std::byte* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
 }
 
 // A group's lines become a tile of signed bytes.
@@ -31,7 +30,7 @@ void unpack_group(const std::byte* lines, size_t ahead, std::byte* out) {
   const __m512i offset = _mm512_set1_epi8(static_cast<char>(W::OFFSET));
   for (int unit = 0; unit < lines_of_group(W::WEIGHTS) / W::TOGETHER; ++unit) {
     const std::byte* from = lines + unit * W::TOGETHER * LINE;
-    for (int line = 0; line < W::TOGETHER; ++line) load_and_ask(from + line * LINE, ahead);
+    for (int line = 0; line < W::TOGETHER; ++line) ask(from + line * LINE + ahead);
     __m512i parts[W::REGISTERS];
     W::unpack(from, parts);
     for (__m512i part : parts) {
@@ -48,7 +47,8 @@ void unpack_group<Int4>(const std::byte* lines, size_t ahead, std::byte* out) {
   const __m512i low = _mm512_set1_epi64(0x0102040808080808);
   const __m512i high = _mm512_set1_epi64(0x1020408080808080);
   for (int line = 0; line < lines_of_group(Weights::int4); ++line) {
-    const __m512i pairs = load_and_ask(lines + line * LINE, ahead);
+    ask(lines + line * LINE + ahead);
+    const __m512i pairs = load(lines + line * LINE);
     _mm512_store_si512(out, _mm512_gf2p8affine_epi64_epi8(pairs, low, 0xf8));
     _mm512_store_si512(out + LINE, _mm512_gf2p8affine_epi64_epi8(pairs, high, 0xf8));
     out += 2 * LINE;
